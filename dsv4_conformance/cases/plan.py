@@ -1,0 +1,50 @@
+"""From a test and a profile to planned cases: data alone, the same list in every process."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from dsv4_conformance.cases.case import Case
+from dsv4_conformance.cases.families import family
+from dsv4_conformance.cases.profiles import Profile
+from dsv4_conformance.suite import TestSpec
+
+
+@dataclass(frozen=True)
+class PlannedCase:
+    """One row of the plan. ``case_id`` = requirement + hash of (test, case): what ``repro`` takes."""
+
+    case_id: str
+    requirement: str
+    surface: str
+    case: Case
+
+    @property
+    def label(self) -> str:
+        """The pytest parameter id: readable, unique, ends with the case id."""
+        return f"{self.case.label()}-{self.case_id}"
+
+
+def case_id(test_name: str, requirement: str, case: Case) -> str:
+    """``INV-02-1a2b3c4d``: requirement and 32 bits of SHA-256 over test name, requirement and case."""
+    text = f"{test_name}\n{requirement}\n{case.canonical()}"
+    return f"{requirement}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def expand(spec: TestSpec, test_name: str, profile: Profile, seed: int) -> Iterator[PlannedCase]:
+    """The cases of one test under ``profile``, surface by surface, duplicates dropped.
+
+    ``seed`` names the stream that random draws come from; 0 is the published one.
+    """
+    count = profile.cases_for(spec.requirement)
+    for surface in spec.surfaces:
+        seen: set[str] = set()
+        # A finite family may repeat itself before `count`; look a bounded way ahead for distinct cases.
+        for case in islice(family(spec.family, surface, profile.size, seed), 4 * count):
+            identifier = case_id(test_name, spec.requirement, case)
+            if len(seen) == count:
+                break
+            if identifier not in seen:
+                seen.add(identifier)
+                yield PlannedCase(identifier, spec.requirement, surface, case)
