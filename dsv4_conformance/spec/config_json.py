@@ -80,7 +80,7 @@ def _check_model(config: Mapping[str, Any]) -> None:
         )
     if config.get("num_key_value_heads", 1) != 1:
         raise BadInput(
-            f"num_key_value_heads is {config['num_key_value_heads']!r}; DeepSeek-V4 has one shared key head, so write 1."
+            f"num_key_value_heads is {config['num_key_value_heads']!r}; DeepSeek-V4 shares one key head, so write 1."
         )
 
 

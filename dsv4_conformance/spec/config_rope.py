@@ -22,8 +22,8 @@ Blocks = dict[str, Mapping[str, Any]]
 def rope(config: Mapping[str, Any]) -> dict[str, Any]:
     """``rope_theta``, ``compress_rope_theta`` and ``rope_scaling`` (a dict of YarnScaling's arguments).
 
-    Raises BadInput when one is missing, mistyped or spelled in two ways that disagree, when layers of ratio 0 are scaled,
-    or when the compressed layers are not on YaRN.
+    Raises BadInput when one is missing, mistyped or spelled in two ways that disagree, when layers of ratio 0 are
+    scaled, or when the compressed layers are not on YaRN.
     """
     main, compress, scaled = _blocks(config)
     return {
@@ -79,12 +79,12 @@ def _yarn(blocks: Blocks) -> dict[str, Any]:
         kind = _rope_type(name, block)
         if kind != "yarn":
             raise BadInput(
-                f'{name}.rope_type is "{kind}"; compressed layers use YaRN, so write "yarn" (with factor 1 for no scaling).'
+                f'{name}.rope_type is "{kind}"; compressed layers use YaRN, so write "yarn" (factor 1: no scaling).'
             )
         if block.get("attention_factor") not in (None, 1):
             raise BadInput(
-                f"{name}.attention_factor is {block['attention_factor']!r}; DeepSeek-V4 has no YaRN magnitude factor, so "
-                "remove it or write 1."
+                f"{name}.attention_factor is {block['attention_factor']!r}; DeepSeek-V4 has no YaRN magnitude "
+                "factor, so remove it or write 1."
             )
     fields: dict[str, Any] = {}
     for key, read in _YARN.items():

@@ -5,6 +5,7 @@ Field names are those of the Hugging Face ``config.json``. Nothing here imports 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,8 +39,8 @@ class YarnScaling:
 class Geometry:
     """Constants of one checkpoint; hashable, equal when the numbers are (``name`` is only a label).
 
-    ``compress_ratios`` holds one entry per main layer, then one 0 per draft (MTP) layer, normalised so that 0 alone means
-    uncompressed. Raises BadInput when the numbers contradict each other or lie outside DeepSeek-V4.
+    ``compress_ratios`` holds one entry per main layer, then one 0 per draft (MTP) layer, normalised so that 0 alone
+    means uncompressed. Raises BadInput when the numbers contradict each other or lie outside DeepSeek-V4.
     """
 
     name: str = field(compare=False)
@@ -104,12 +105,12 @@ class Geometry:
     @property
     def softmax_scale(self) -> float:
         """Factor on dot products, head_dim ** -0.5; YaRN adds no magnitude factor (spec §1)."""
-        return float(self.head_dim) ** -0.5
+        return 1.0 / math.sqrt(self.head_dim)
 
     @property
     def index_weight_scale(self) -> float:
         """Factor on the indexer's head weights, (index_head_dim * index_n_heads) ** -0.5 (spec §7)."""
-        return float(self.index_head_dim) ** -0.5 * float(self.index_n_heads) ** -0.5
+        return 1.0 / math.sqrt(self.index_head_dim * self.index_n_heads)
 
     @property
     def heads_per_group(self) -> int:
@@ -161,8 +162,8 @@ class Geometry:
     def from_config(cls, source: str | PathLike[str] | Mapping[str, Any], name: str = "") -> Geometry:
         """Read a Hugging Face config: a ``config.json``, the folder that holds it, or its parsed mapping.
 
-        ``name`` labels the result (default: the folder's name, or "custom"). Raises BadInput with one sentence that names
-        the field and the remedy; a constant that is missing is never replaced by a default. Source: spec §1.
+        ``name`` labels the result (default: the folder's name, or "custom"). Raises BadInput with one sentence that
+        names the field and the remedy; a constant that is missing is never replaced by a default. Source: spec §1.
         """
         if isinstance(source, Mapping):
             fields, label = config_json.parse(source), name or "custom"

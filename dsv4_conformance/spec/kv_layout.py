@@ -1,8 +1,8 @@
 """Byte layouts of the caches as data (spec §9). No torch, no bytes touched: only where things stand.
 
 A main-cache page holds P tokens: first all data rows (448 fp8 values, then 64 bf16 values), then all scale rows
-(7 power-of-two scale bytes and one pad byte), then padding up to a multiple of 576 bytes. A token's scales are therefore
-not beside its data, although the 584-byte view that kernels take suggests it.
+(7 power-of-two scale bytes and one pad byte), then padding up to a multiple of 576 bytes. A token's scales are
+therefore not beside its data, although the 584-byte view that kernels take suggests it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ C128_PAGE = 2
 class Ue8m0Floor(StrEnum):
     """Floor rules of the scale exponent in use (spec §9.2); they differ in bytes for small tiles only.
 
-    The floor keeps an all-zero tile finite: the model's writers clamp the tile maximum at 1e-4, FlashMLA's test quantiser
-    clamps the scale at 1e-4, SGLang's Triton reference packer clamps the tile maximum at 1e-8.
+    The floor keeps an all-zero tile finite: the model's writers clamp the tile maximum at 1e-4, FlashMLA's test
+    quantiser clamps the scale at 1e-4, SGLang's Triton reference packer clamps the tile maximum at 1e-8.
     """
 
     AMAX_1E_4 = "amax_1e-4"
@@ -71,7 +71,8 @@ class PageLayout:
     PAGE_ALIGNMENT: ClassVar[int] = 576
 
     def __post_init__(self) -> None:
-        _check_page_size(self.page_size)
+        if self.page_size < 1:
+            raise BadInput(f"page_size is {self.page_size}; use a positive number of tokens per page.")
 
     @property
     def raw_bytes(self) -> int:
@@ -159,8 +160,3 @@ def compressed_page_size(ratio: int) -> int:
     if ratio not in (4, 128):
         raise BadInput(f"ratio {ratio} has no compressed cache; use 4 or 128.")
     return WINDOW_PAGE // ratio
-
-
-def _check_page_size(page_size: int) -> None:
-    if isinstance(page_size, bool) or not isinstance(page_size, int) or page_size < 1:
-        raise BadInput(f"page_size is {page_size!r}; use a positive number of tokens per page.")
