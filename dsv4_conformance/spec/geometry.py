@@ -105,12 +105,12 @@ class Geometry:
     @property
     def softmax_scale(self) -> float:
         """Factor on dot products, head_dim ** -0.5; YaRN adds no magnitude factor (spec §1)."""
-        return 1.0 / math.sqrt(self.head_dim)
+        return math.pow(self.head_dim, -0.5)
 
     @property
     def index_weight_scale(self) -> float:
-        """Factor on the indexer's head weights, (index_head_dim * index_n_heads) ** -0.5 (spec §7)."""
-        return 1.0 / math.sqrt(self.index_head_dim * self.index_n_heads)
+        """Factor on the indexer's head weights, index_head_dim ** -0.5 * index_n_heads ** -0.5 (spec §7)."""
+        return math.pow(self.index_head_dim, -0.5) * math.pow(self.index_n_heads, -0.5)
 
     @property
     def heads_per_group(self) -> int:
