@@ -82,7 +82,8 @@ def test_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     project = tmp_path / sdist.name.removesuffix(".tar.gz")
     assert names(build(project, "wheel", tmp_path / "again")) == names(wheel)
-    assert {path.name for path in project.iterdir()} >= {"README.md", "LICENSE", "docs", "tests", "tox.ini", "constraints"}
+    found = {path.name for path in project.iterdir()}
+    assert found >= {"README.md", "LICENSE", "constraints", "docs", "golden", "suites", "tests", "tox.ini"}
 
 
 def test_resources_of_an_unpacked_wheel(site: Path, tmp_path: Path) -> None:
