@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 Lengths = Literal["none", "full", "mixed", "zero"]
 Data = Literal["normal", "needle", "marker", "edge"]
-Sinks = Literal["none", "special", "finite", "zero", "minus_inf", "plus_inf", "nan_free"]
+Sinks = Literal["none", "special", "finite", "zero", "minus_inf", "plus_inf"]
 Holes = Literal["none", "some", "many"]
 Poison = Literal["nan", "inf", "none"]
 
@@ -119,4 +119,19 @@ class RankCase(_Described):
         return f"{self.attention.label()}-{self.heads.label()}"
 
 
-Case = AttentionCase | FormatCase | HeadCase | RankCase
+@dataclass(frozen=True)
+class PaddedCase(_Described):
+    """An attention call whose ``attention.h_q`` real heads are followed by heads nobody reads, up to ``padded``, whose
+    queries hold ``fill`` and whose sinks hold 0, random values or NaN."""
+
+    surface: str
+    attention: AttentionCase
+    padded: int
+    fill: Literal["zero", "random", "nan", "inf"]
+
+    def label(self) -> str:
+        """Short readable form for test ids."""
+        return f"{self.attention.label()}-padded{self.padded}-{self.fill}"
+
+
+Case = AttentionCase | FormatCase | HeadCase | RankCase | PaddedCase

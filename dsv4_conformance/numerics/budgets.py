@@ -1,0 +1,50 @@
+"""Error budgets: how far from float64 a right implementation may be, and why (docs/semantics.md §20)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+OUT_FACTOR = 2.0
+OUT_DERIVATION = (
+    "2 x max error over 512 dims of a low-precision reference (bf16 q, K, P, out; float32 logits and sums; worse of two "
+    "P-rounding phases) against float64 in the same row and head, + 1 bf16 ulp at the row's largest |out|"
+)
+LOGIT_DERIVATION = (
+    "2**-24 x (4 sqrt(512) x max(1, max |logit|) + 8 + sqrt(keys) + 2 |value|): random-walk bound of a float32 dot "
+    "product of 512, base-2 exponent and its sum over the keys, and rounding of the value itself"
+)
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Allowed absolute errors per (row, head), float64 ``(R, H)``; 0 means exact."""
+
+    out: Tensor
+    lse: Tensor
+    max_logits: Tensor
+
+
+def ulp_bf16(x: Tensor) -> Tensor:
+    """Distance to the next bf16 above ``|x|``, float64; the smallest subnormal's spacing below 2**-126; 0 for 0."""
+    exponent = torch.frexp(x.abs().clamp(min=2.0**-126)).exponent.to(torch.float64) - 1
+    return torch.where(x == 0, 0.0, torch.exp2(exponent - 7))
+
+
+def out_budget(out: Tensor, references: list[Tensor]) -> Tensor:
+    """Budget ``(R, H)`` of out float64 ``(R, H, 512)`` from the low-precision references (OUT_DERIVATION)."""
+    error = torch.zeros(out.shape[:2], dtype=torch.float64, device=out.device)
+    for reference in references:
+        error = torch.maximum(error, (reference.to(torch.float64) - out).abs().amax(-1))
+    return OUT_FACTOR * error + ulp_bf16(out.abs().amax(-1))
+
+
+def logit_budget(value: Tensor, largest: Tensor, keys: Tensor) -> Tensor:
+    """A-priori budget ``(R, H)`` of lse or max_logits (LOGIT_DERIVATION).
+
+    ``largest``: max |logit| over the row's keys ``(R, H)``; ``keys``: valid keys per row ``(R,)``.
+    """
+    spread = 4 * math.sqrt(512) * largest.clamp(min=1) + 8 + keys.to(torch.float64).sqrt()[:, None]
+    budget: Tensor = 2.0**-24 * (spread + 2 * value.abs())
+    return torch.where(value.isfinite(), budget, 0.0)

@@ -1,0 +1,203 @@
+"""Semantic mutants of the oracle: the wrong answers that a suite must reject (docs/semantics.md §20).
+
+Each takes a problem (some query rows of a call) and what its neighbours read, and returns a wrong answer, or None where
+the mistake cannot be made. Whether it shows is decided by the numbers, in discrimination.py.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from dsv4_conformance.oracle.attention import Answer, Problem, Scope, attend
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A problem of a few rows with gathered keys, its right answer, and the next rows' problem (for mix-ups)."""
+
+    problem: Problem
+    keys: Tensor
+    valid: Tensor
+    answer: Answer
+    neighbour: Problem
+
+    def attend(self, keys: Tensor | None = None, valid: Tensor | None = None) -> Answer:
+        """The right formula on other keys or another validity."""
+        p = self.problem
+        keys = self.keys if keys is None else keys
+        return attend(p.q, keys, self.valid if valid is None else valid, p.sink, p.scale)
+
+
+Mutant = Callable[[Setting], Answer | None]
+
+
+def zeros(s: Setting) -> Answer | None:
+    """Everything 0."""
+    return Answer(*(torch.zeros_like(getattr(s.answer, n)) for n in ("out", "lse", "max_logits")))
+
+
+def _with_sink(s: Setting, sink: Tensor | None) -> Answer:
+    """The right weights under another sink: out = softmax-out * sigmoid(lse - sink); lse and max stay."""
+    p = s.problem
+    return attend(p.q, s.keys, s.valid, sink, p.scale)
+
+
+def sink_dropped(s: Setting) -> Answer | None:
+    """The sink ignored."""
+    return None if s.problem.sink is None else _with_sink(s, None)
+
+
+def sink_of_another_rank(s: Setting) -> Answer | None:
+    """Another slice of the sinks: rotated by half the heads."""
+    sink = s.problem.sink
+    return None if sink is None or len(sink) < 2 else _with_sink(s, sink.roll(max(1, len(sink) // 2)))
+
+
+def sink_scaled(s: Setting) -> Answer | None:
+    """The sink multiplied by the softmax scale, like a dot product."""
+    return None if s.problem.sink is None else _with_sink(s, s.problem.sink * s.problem.scale)
+
+
+def sink_in_lse(s: Setting) -> Answer | None:
+    """lse that counts the sink as a key."""
+    if s.problem.sink is None:
+        return None
+    lse = torch.logaddexp(s.answer.lse, s.problem.sink.to(torch.float64).expand_as(s.answer.lse))
+    return replace(s.answer, lse=lse)
+
+
+def _main_width(s: Setting) -> int:
+    return int(s.problem.scopes[0].indices.shape[1])
+
+
+def _last_valid(valid: Tensor) -> Tensor:
+    """Place of the last valid entry of each row (0 where there is none)."""
+    place = torch.arange(valid.shape[1], device=valid.device)
+    return (place * valid).amax(1)
+
+
+def window_minus_one(s: Setting) -> Answer | None:
+    """The last key of the window scope lost."""
+    valid = s.valid.clone()
+    last = _last_valid(valid[:, : _main_width(s)])
+    valid.scatter_(1, last[:, None], False)
+    return s.attend(valid=valid)
+
+
+def window_plus_one(s: Setting) -> Answer | None:
+    """One key too many in the window scope: the neighbour's first valid one."""
+    scope = s.neighbour.scopes[0]
+    first = scope.valid().to(torch.int8).argmax(1)
+    slot = torch.gather(scope.indices.to(torch.int64), 1, first[:, None])
+    more = torch.gather(scope.valid(), 1, first[:, None])
+    key = scope.fetch(slot.masked_fill(~more, 0))
+    return s.attend(torch.cat((s.keys, key), 1), torch.cat((s.valid, more), 1))
+
+
+def key_dropped(s: Setting) -> Answer | None:
+    """The heaviest key of the row lost (the needle, where there is one)."""
+    logits = torch.bmm(s.problem.q.to(torch.float64), s.keys.to(torch.float64).transpose(1, 2)) * s.problem.scale
+    logits = logits.masked_fill(~s.valid[:, None], -torch.inf)
+    share = (logits - s.answer.lse[..., None]).nan_to_num(nan=-torch.inf).amax(1)
+    return s.attend(valid=s.valid.scatter(1, share.argmax(1, keepdim=True), False))
+
+
+def _rescoped(s: Setting, change: Callable[[Scope], Scope]) -> Answer:
+    """The right formula on changed lists, gathered anew."""
+    changed = replace(s.problem, scopes=tuple(change(scope) for scope in s.problem.scopes))
+    keys, valid = changed.gather()
+    return s.attend(keys, valid)
+
+
+def minus_one_as_slot_0(s: Setting) -> Answer | None:
+    """Holes inside the length read as slot (prefill: row) 0."""
+
+    def change(scope: Scope) -> Scope:
+        place = torch.arange(scope.indices.shape[1], device=scope.indices.device)
+        inside = place < scope.length[:, None] if scope.length is not None else torch.ones_like(scope.indices) > 0
+        return replace(scope, indices=torch.where(inside & ~scope.valid(), 0, scope.indices))
+
+    return _rescoped(s, change)
+
+
+def topk_length_ignored(s: Setting) -> Answer | None:
+    """Lists processed to their full width; values that name no stored row are still skipped."""
+
+    def change(scope: Scope) -> Scope:
+        if scope.length is None:
+            return scope
+        limit = scope.limit if scope.limit is not None else scope.slots
+        indices = scope.indices
+        return replace(scope, length=None, indices=torch.where((indices < 0) | (indices >= limit), -1, indices))
+
+    return _rescoped(s, change)
+
+
+def last_block_lost(s: Setting) -> Answer | None:
+    """The last block of 64 list entries lost, of the last scope that has keys in the row."""
+    valid = s.valid.clone()
+    last = _last_valid(valid)
+    place = torch.arange(valid.shape[1], device=valid.device)
+    width = _main_width(s)
+    in_main = last < width
+    start = torch.where(in_main, last // 64 * 64, width + (last - width) // 64 * 64)
+    return s.attend(valid=valid & (place < start[:, None]))
+
+
+def extra_scope_lost(s: Setting) -> Answer | None:
+    """Only the window scope attended."""
+    width = _main_width(s)
+    return None if len(s.problem.scopes) < 2 else s.attend(s.keys[:, :width], s.valid[:, :width])
+
+
+def _scaled_tile(s: Setting, factor: float) -> Answer | None:
+    if s.problem.scopes[0].limit is not None:
+        return None  # prefill rows carry no scales
+    keys = s.keys.clone()
+    keys[..., 384:448] *= factor
+    return s.attend(keys)
+
+
+def scale_exponent_plus_one(s: Setting) -> Answer | None:
+    """The last nope tile's scale byte read one too high."""
+    return _scaled_tile(s, 2.0)
+
+
+def scale_exponent_minus_one(s: Setting) -> Answer | None:
+    """The last nope tile's scale byte read one too low."""
+    return _scaled_tile(s, 0.5)
+
+
+def rope_pairing_wrong(s: Setting) -> Answer | None:
+    """Rope dims of the keys taken as halves instead of interleaved pairs."""
+    rope = s.keys[..., 448:].unflatten(-1, (2, 32)).transpose(-1, -2).flatten(-2)
+    return s.attend(torch.cat((s.keys[..., :448], rope), -1))
+
+
+def neighbours_keys(s: Setting) -> Answer | None:
+    """Another query row's keys."""
+    return s.attend(*s.neighbour.gather())
+
+
+def lse_base_2(s: Setting) -> Answer | None:
+    """lse in base 2."""
+    return replace(s.answer, lse=s.answer.lse / math.log(2))
+
+
+def softmax_scale_of_576(s: Setting) -> Answer | None:
+    """The scale of a 576-dim head (V3.2's) instead of the call's."""
+    p = s.problem
+    return attend(p.q, s.keys, s.valid, p.sink, p.scale * math.sqrt(512 / 576))
+
+
+MUTANTS: dict[str, Mutant] = {
+    f.__name__: f
+    for f in (
+        zeros, sink_dropped, sink_of_another_rank, sink_scaled, sink_in_lse, window_minus_one, window_plus_one, key_dropped,
+        minus_one_as_slot_0, topk_length_ignored, last_block_lost, extra_scope_lost, scale_exponent_plus_one,
+        scale_exponent_minus_one, rope_pairing_wrong, neighbours_keys, lse_base_2, softmax_scale_of_576,
+    )
+}  # fmt: skip

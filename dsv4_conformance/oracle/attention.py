@@ -1,0 +1,111 @@
+"""Core attention over window and extra scopes in float64, by definition (spec §8, §10, §11)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+D = 512
+Fetch = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One list of keys per query row.
+
+    ``fetch``: int64 slots ``(...)`` -> rows ``(..., 512)`` (values exact in bf16). ``indices``: ``(R, N)`` integers;
+    ``length``: ``(R,)`` leftmost entries to process, None = all. ``limit``: None (decode: only -1 is a hole; other
+    values inside the length are the caller's promise) or s_kv (prefill: < 0 and >= limit are holes). ``slots``: how many rows
+    exist; no definition needs it, but a mistaken reader does (numerics/mutants.py).
+    """
+
+    fetch: Fetch
+    indices: Tensor
+    length: Tensor | None
+    limit: int | None = None
+    slots: int = 0
+
+    def valid(self) -> Tensor:
+        """bool ``(R, N)``: entries that name a key (spec §10, §11)."""
+        named = self.indices != -1 if self.limit is None else (self.indices >= 0) & (self.indices < self.limit)
+        if self.length is not None:
+            place = torch.arange(self.indices.shape[1], device=self.indices.device)
+            named = named & (place < self.length[:, None])
+        return named
+
+    def rows(self, chosen: Tensor | slice) -> "Scope":
+        """The scope of some query rows."""
+        length = None if self.length is None else self.length[chosen]
+        return replace(self, indices=self.indices[chosen], length=length)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Queries q ``(R, H, 512)`` against the multiset union of ``scopes``; sink ``(H,)`` or None; ``scale`` of logits."""
+
+    q: Tensor
+    scopes: tuple[Scope, ...]
+    sink: Tensor | None
+    scale: float
+
+    def rows(self, chosen: Tensor | slice) -> "Problem":
+        """The problem of some query rows."""
+        return replace(self, q=self.q[chosen], scopes=tuple(scope.rows(chosen) for scope in self.scopes))
+
+    def gather(self) -> tuple[Tensor, Tensor]:
+        """Keys ``(R, N, 512)`` in stored precision, invalid rows zero, and their validity ``(R, N)``; scopes in order."""
+        valid = [scope.valid() for scope in self.scopes]
+        keys = [s.fetch(s.indices.to(torch.int64).masked_fill(~v, 0)) for s, v in zip(self.scopes, valid, strict=True)]
+        for rows, mask in zip(keys, valid, strict=True):
+            rows.masked_fill_(~mask[..., None], 0)
+        return torch.cat(keys, 1), torch.cat(valid, 1)
+
+    def chunks(self, max_bytes: int = 1 << 30) -> Iterator[tuple[slice, "Problem"]]:
+        """Split by query rows so that keys, logits and weights of one chunk stay near ``max_bytes`` in float64."""
+        rows, heads = self.q.shape[:2]
+        width = sum(scope.indices.shape[1] for scope in self.scopes)
+        per_row = 8 * (width * (D * 3 // 2) + 3 * heads * width + 4 * heads * D)
+        step = max(1, max_bytes // per_row)
+        for start in range(0, rows, step):
+            part = slice(start, min(start + step, rows))
+            yield part, self.rows(part)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """out float64 ``(R, H, 512)``, lse ``(R, H)`` natural and sink-free, max_logits ``(R, H)`` (spec §8)."""
+
+    out: Tensor
+    lse: Tensor
+    max_logits: Tensor
+
+
+def attend(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, scale: float) -> Answer:
+    """Attention of q float64 ``(R, H, 512)`` over keys ``(R, N, 512)`` where ``valid (R, N)``; keys are also the values.
+
+    ``out = sum_j e^{s_j} k_j / (L + e^{sink})`` with ``L = sum_j e^{s_j}``, ``lse = ln L``. Rows without keys: out 0,
+    lse +inf, max_logits -inf, whatever the sink (spec §8, edge table).
+    """
+    keys = keys.to(torch.float64)
+    logits = torch.bmm(q.to(torch.float64), keys.transpose(1, 2)).mul_(scale)
+    logits.masked_fill_(~valid[:, None, :], -torch.inf)
+    top = logits.amax(-1) if logits.shape[-1] else logits.new_full(logits.shape[:2], -torch.inf)
+    lonely = ~valid.any(-1)
+    shift = top.masked_fill(lonely[:, None], 0)
+    weights = logits.sub_(shift[..., None]).exp_()
+    total = weights.sum(-1)
+    denominator = total if sink is None else total + torch.exp(sink.to(torch.float64) - shift)
+    out = torch.bmm(weights, keys) / denominator[..., None]
+    out.masked_fill_(lonely[:, None, None], 0)
+    lse = (total.log() + shift).masked_fill(lonely[:, None], torch.inf)
+    return Answer(out, lse, top)
+
+
+def attention(problem: Problem, max_bytes: int = 1 << 30) -> Answer:
+    """The answer to a whole problem, chunked over rows to stay near ``max_bytes`` of scratch."""
+    parts = [
+        attend(part.q, *part.gather(), part.sink, part.scale)
+        for _, part in problem.chunks(max_bytes)
+    ]
+    return Answer(*(torch.cat([getattr(p, name) for p in parts]) for name in ("out", "lse", "max_logits")))

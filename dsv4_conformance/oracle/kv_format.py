@@ -1,0 +1,132 @@
+"""The 584-byte KV page and the index-key page in float64, by definition (spec §9).
+
+Everything here follows the byte tables and the quantisation rule; fp8 codes are made and read by arithmetic, not by a
+library's cast (`dequantise` uses the cast for speed; tests prove it equal to the arithmetic on all 256 codes).
+"""
+
+from functools import cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from dsv4_conformance.spec.kv_layout import WINDOW_PAGE, PageLayout
+
+Floor = Literal["amax_1e-4", "scale_1e-4", "amax_1e-8"]
+
+E4M3_MAX = 448.0
+_NOPE, _TILE, _TILES = PageLayout.NOPE, PageLayout.TILE, PageLayout.TILES
+
+
+def e4m3_value(codes: Tensor) -> Tensor:
+    """Value of e4m3fn codes (uint8, any shape) as float64: sign, 4 exponent bits of bias 7, 3 mantissa bits, 0x7f NaN."""
+    code = codes.to(torch.int64)
+    sign = 1.0 - 2.0 * ((code >> 7) & 1).to(torch.float64)
+    exponent, mantissa = (code >> 3) & 15, (code & 7).to(torch.float64)
+    normal = (1 + mantissa / 8) * torch.exp2((exponent - 7).to(torch.float64))
+    value = sign * torch.where(exponent == 0, mantissa / 8 * 2.0**-6, normal)
+    return torch.where((code & 0x7F) == 0x7F, torch.nan, value)
+
+
+def e4m3_code(x: Tensor) -> Tensor:
+    """e4m3fn code (uint8) of float64 values in [-448, 448], rounded to nearest even; NaN -> 0x7f."""
+    magnitude = x.abs()
+    exponent = torch.frexp(magnitude.clamp(min=2.0**-6)).exponent - 1
+    step = torch.exp2((exponent - 3).to(torch.float64))
+    steps = torch.round(magnitude / step)  # 8..16 for normals, 0..8 below 2**-6; half to even
+    code = (exponent.to(torch.int64) + 6) * 8 + steps.nan_to_num().to(torch.int64)
+    code = torch.where(torch.isnan(x), 0x7F, code)
+    return (code + 128 * torch.signbit(x).to(torch.int64) * ~torch.isnan(x)).to(torch.uint8)
+
+
+def scale_exponent(amax: Tensor, floor: Floor = "amax_1e-4") -> Tensor:
+    """``e = ceil(log2(s))``, int64, exact, with ``s`` the tile's scale under the named floor rule (spec §9.2)."""
+    amax = amax.to(torch.float64)
+    if floor == "amax_1e-4":
+        scale = amax.clamp(min=1e-4) / E4M3_MAX
+    elif floor == "scale_1e-4":
+        scale = (amax / E4M3_MAX).clamp(min=1e-4)
+    else:
+        scale = amax.clamp(min=1e-8) / E4M3_MAX
+    mantissa, exponent = torch.frexp(scale)
+    return exponent.to(torch.int64) - (mantissa == 0.5).to(torch.int64)
+
+
+def quantise(nope: Tensor, floor: Floor = "amax_1e-4") -> tuple[Tensor, Tensor]:
+    """Codes uint8 ``(n, 448)`` and scale bytes uint8 ``(n, 7)`` of nope rows ``(n, 448)`` (spec §9.2)."""
+    tiles = nope.to(torch.float64).unflatten(-1, (_TILES, _TILE))
+    exponent = scale_exponent(tiles.abs().amax(-1), floor)
+    scaled = tiles * torch.exp2(-exponent.to(torch.float64))[..., None]
+    codes = e4m3_code(scaled.clamp(-E4M3_MAX, E4M3_MAX)).flatten(-2)
+    return codes, (exponent + 127).to(torch.uint8)
+
+
+@cache
+def _ue8m0(device: torch.device) -> Tensor:
+    """float32 value of each UE8M0 byte: 2**(byte - 127), byte 255 = NaN."""
+    table = torch.exp2(torch.arange(256, dtype=torch.float64) - 127)
+    table[255] = torch.nan
+    return table.to(torch.float32).to(device)
+
+
+def dequantise(data: Tensor, scales: Tensor) -> Tensor:
+    """Rows ``(..., 512)`` bf16 of data uint8 ``(..., 576)`` and scales uint8 ``(..., >= 7)``.
+
+    bf16 holds ``e4m3 * 2**e`` exactly wherever it neither overflows nor underflows (spec §9.2).
+    """
+    codes = data[..., :_NOPE].contiguous().view(torch.float8_e4m3fn).to(torch.float32)
+    factor = _ue8m0(data.device)[scales[..., :_TILES].to(torch.int64)]
+    nope = (codes.unflatten(-1, (_TILES, _TILE)) * factor[..., None]).flatten(-2)
+    rope = data[..., _NOPE:].contiguous().view(torch.bfloat16)
+    return torch.cat((nope.to(torch.bfloat16), rope), dim=-1)
+
+
+def page_views(pages: Tensor) -> tuple[Tensor, Tensor]:
+    """Data ``(num_pages, P, 576)`` and scale ``(num_pages, P, 8)`` views of a kernel view ``(num_pages, P, 1, 584)``."""
+    num_pages, page_size = pages.shape[0], pages.shape[1]
+    stride, start = pages.stride(0), pages.storage_offset()
+    data = pages.as_strided((num_pages, page_size, PageLayout.DATA_BYTES), (stride, PageLayout.DATA_BYTES, 1), start)
+    scale_start = start + PageLayout.DATA_BYTES * page_size
+    scales = pages.as_strided(
+        (num_pages, page_size, PageLayout.SCALE_BYTES), (stride, PageLayout.SCALE_BYTES, 1), scale_start
+    )
+    return data, scales
+
+
+def unpack(pages: Tensor, slots: Tensor) -> Tensor:
+    """Rows bf16 ``(*slots.shape, 512)`` stored at ``slots`` of a kernel view (exact values, spec §9.1-9.2)."""
+    data, scales = page_views(pages)
+    page, row = slots // pages.shape[1], slots % pages.shape[1]
+    return dequantise(data[page, row], scales[page, row])
+
+
+def pack(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor = "amax_1e-4") -> None:
+    """Store tokens bf16 ``(n, 512)`` at slots int64 ``(n,)`` of a kernel view, in place; slot -1 skips (spec §9)."""
+    kept = slots >= 0
+    tokens, slots = tokens[kept], slots[kept]
+    data, scales = page_views(pages)
+    page, row = slots // pages.shape[1], slots % pages.shape[1]
+    codes, bytes_ = quantise(tokens[:, :_NOPE], floor)
+    rope = tokens[:, _NOPE:].contiguous().view(torch.uint8)
+    data[page, row] = torch.cat((codes, rope), dim=-1)
+    scales[page, row, :_TILES] = bytes_
+
+
+def quantise_index_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes uint8 ``(n, 128)`` and float32 scales ``(n,)``: ``max(amax, 1e-4) / 448`` (spec §9.3, FP8 form).
+
+    The scale is a float32, so the division by it is made with the rounded value, as a writer must.
+    """
+    amax = keys.to(torch.float64).abs().amax(-1).clamp(min=1e-4)
+    scale = (amax / E4M3_MAX).to(torch.float32)
+    scaled = keys.to(torch.float64) / scale.to(torch.float64)[:, None]
+    return e4m3_code(scaled.clamp(-E4M3_MAX, E4M3_MAX)), scale
+
+
+def compressed_slot(page_table: Tensor, entries: Tensor, ratio: int) -> Tensor:
+    """Slot of compressed entry ``entries[r, j]`` of request r: ``page_table[r, i // n] * n + i % n``, n = 256 / ratio
+    entries per page; -1 stays -1 (spec §9.4)."""
+    per_page = WINDOW_PAGE // ratio
+    safe = entries.clamp(min=0).to(torch.int64)
+    page = torch.gather(page_table.to(torch.int64), 1, safe // per_page)
+    return torch.where(entries < 0, -1, page * per_page + safe % per_page)
