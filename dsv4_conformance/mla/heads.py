@@ -1,0 +1,82 @@
+"""Query-head padding and the per-rank attention sink of a tensor-parallel layer (spec §15)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dsv4_conformance.errors import BadInput
+
+KERNEL_HEADS = 64
+"""The smaller of the two head counts that sparse kernels are built for."""
+
+
+def local_heads(n_heads: int, tp: int) -> int:
+    """Query heads that one of ``tp`` ranks owns. Raises BadInput unless tp divides n_heads."""
+    if tp < 1 or n_heads < 1 or n_heads % tp:
+        raise BadInput(f"{n_heads} heads cannot be split over {tp} ranks; use a size that divides them.")
+    return n_heads // tp
+
+
+def padded_heads(n_heads: int, tp: int) -> int:
+    """Query heads the kernel is called with on one of ``tp`` ranks (spec §15; performance, INV-52).
+
+    No padding without tensor parallelism. With it, the 64-head kernel wherever a rank's heads fit into it: on SM100 it
+    costs half of the 128-head kernel that padding to all heads would select.
+    """
+    if local_heads(n_heads, tp) > KERNEL_HEADS or tp == 1:
+        return n_heads
+    return KERNEL_HEADS
+
+
+def pad_query(q: Tensor, padded: int) -> Tensor:
+    """q ``(T, n_local, 512)`` -> ``(T, padded, 512)``: real heads first, the others uninitialised; q itself if it fits.
+
+    Raises BadInput if q has more heads than ``padded``.
+    """
+    tokens, heads, dim = q.shape
+    if heads > padded:
+        raise BadInput(f"q has {heads} heads and cannot be padded to {padded}; pass the heads of one rank.")
+    if heads == padded:
+        return q
+    wide = q.new_empty(tokens, padded, dim)
+    wide[:, :heads] = q
+    return wide
+
+
+class LocalSink:
+    """One rank's slice of the sink parameter fp32 ``(n_heads,)``, padded like its queries (spec §15, INV-53, INV-54).
+
+    Built at the first ``get`` (weights are loaded by then) and kept at that address, because captured graphs hold it;
+    ``refresh`` re-reads the slice in place. Without tensor parallelism the parameter itself serves. Raises BadInput for
+    a rank outside ``[0, tp)`` or heads that tp does not divide.
+    """
+
+    def __init__(self, sink: Tensor, rank: int, tp: int) -> None:
+        if not 0 <= rank < tp:
+            raise BadInput(f"rank {rank} does not exist among {tp} ranks; pass a rank from 0 to {tp - 1}.")
+        self._count = local_heads(sink.shape[0], tp)
+        self._padded = padded_heads(sink.shape[0], tp)
+        self._parameter, self._rank, self._tp = sink, rank, tp
+        self._local: Tensor | None = None
+
+    def get(self) -> Tensor:
+        """This rank's sink, fp32 ``(padded,)``, zero beyond the rank's heads; the same storage on every call."""
+        if self._tp == 1:
+            return self._parameter
+        if self._local is None:
+            self._local = torch.zeros(self._padded, dtype=self._parameter.dtype, device=self._parameter.device)
+            self.refresh()
+        return self._local
+
+    def refresh(self) -> None:
+        """Copy the slice again after the parameter changed; a sink that was never built stays unbuilt."""
+        if self._local is not None:
+            first = self._rank * self._count
+            self._local[: self._count] = self._parameter[first : first + self._count]
+
+    def follow(self, sink: Tensor) -> None:
+        """Take another parameter tensor of the same shape as the source and refresh; the storage stays."""
+        if sink is not self._parameter:
+            self._parameter = sink
+            self.refresh()

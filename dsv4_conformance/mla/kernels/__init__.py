@@ -1,0 +1,1 @@
+"""Kernels of the built-in implementation: cache bytes and sparse attention."""
