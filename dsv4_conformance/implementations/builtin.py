@@ -1,0 +1,124 @@
+"""The built-in implementation: shows that the suites can pass, runs without a GPU, and is the model for adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from dsv4_conformance import __version__
+from dsv4_conformance.implementations.api import (
+    AttentionConvention,
+    Convention,
+    DecodeCall,
+    DecodeResult,
+    FormatConvention,
+    Identity,
+    Implementation,
+    PlainConvention,
+    PrefillCall,
+    PrefillResult,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dsv4_conformance.mla.heads import LocalSink
+
+
+class Builtin(Implementation):
+    """Adapter of ``dsv4_conformance.mla`` for CPU and CUDA; offers every surface."""
+
+    identity: ClassVar[Identity] = Identity(
+        name="builtin",
+        version=__version__,
+        homepage="https://pypi.org/project/dsv4-conformance/",
+        kind="engine",
+        notes=("written for clarity, in torch: its timings say nothing about a kernel",),
+    )
+    surfaces: ClassVar[Mapping[str, Convention]] = {
+        "SparseDecode": AttentionConvention(topk_multiple=1, accepts_out=True),
+        "SparsePrefill": AttentionConvention(topk_multiple=1, accepts_out=True),
+        "KVPageFormat": FormatConvention(),
+        "IndexKeyFormat": FormatConvention(),
+        "SlotMapping": PlainConvention(),
+        "HeadLayout": PlainConvention(),
+    }
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self._sinks: dict[tuple[int, int, int], LocalSink] = {}
+
+    def decode(self, call: DecodeCall) -> DecodeResult:
+        """SparseDecode: spec §8, §10."""
+        from dsv4_conformance.mla.kernels.torch import sparse_decode
+
+        done = sparse_decode(call.q, call.window, call.extra, call.sink, call.scale, call.out, call.lse)
+        return DecodeResult(*done)
+
+    def prefill(self, call: PrefillCall) -> PrefillResult:
+        """SparsePrefill: spec §8, §11."""
+        from dsv4_conformance.mla.kernels.torch import sparse_prefill
+
+        where = (call.out, call.max_logits, call.lse)
+        done = sparse_prefill(call.q, call.kv, call.indices, call.topk_length, call.sink, call.scale, *where)
+        return PrefillResult(*done)
+
+    def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
+        """KVPageFormat: spec §9.1, §9.2."""
+        from dsv4_conformance.mla.kernels.kv_format import pack_pages
+
+        pack_pages(tokens, slots, pages)
+
+    def unpack(self, pages: Tensor, slots: Tensor) -> Tensor:
+        """KVPageFormat: spec §9.2."""
+        from dsv4_conformance.mla.kernels.kv_format import unpack_slots
+
+        return unpack_slots(pages, slots)
+
+    def pack_index_keys(self, keys: Tensor, slots: Tensor, pages: Tensor) -> None:
+        """IndexKeyFormat: spec §9.3."""
+        from dsv4_conformance.mla.kernels.kv_format import pack_index_keys
+
+        pack_index_keys(keys, slots, pages)
+
+    def unpack_index_keys(self, pages: Tensor, slots: Tensor) -> Tensor:
+        """IndexKeyFormat: spec §9.3."""
+        from dsv4_conformance.mla.kernels.kv_format import unpack_index_keys
+
+        return unpack_index_keys(pages, slots)
+
+    def compressed_slots(self, page_table: Tensor, entries: Tensor, ratio: int) -> Tensor:
+        """SlotMapping: spec §9.4."""
+        from dsv4_conformance.mla.kernels.kv_format import compressed_slots
+
+        return compressed_slots(page_table, entries, ratio)
+
+    def padded_heads(self, n_heads: int, tp: int) -> int:
+        """HeadLayout: spec §15."""
+        from dsv4_conformance.mla.heads import padded_heads
+
+        return padded_heads(n_heads, tp)
+
+    def pad_query(self, q: Tensor, padded: int) -> Tensor:
+        """HeadLayout: spec §15."""
+        from dsv4_conformance.mla.heads import pad_query
+
+        return pad_query(q, padded)
+
+    def local_sink(self, sink: Tensor, rank: int, tp: int) -> Tensor:
+        """HeadLayout: one storage per (rank, tp); another sink tensor is copied into it. Spec §15."""
+        return self._sink(sink, rank, tp).get()
+
+    def refresh_sink(self, sink: Tensor, rank: int, tp: int) -> None:
+        """HeadLayout: spec §15, INV-54."""
+        self._sink(sink, rank, tp).refresh()
+
+    def _sink(self, sink: Tensor, rank: int, tp: int) -> LocalSink:
+        from dsv4_conformance.mla.heads import LocalSink
+
+        key = (rank, tp, sink.shape[0])
+        local = self._sinks.get(key)
+        if local is None:
+            local = self._sinks[key] = LocalSink(sink, rank, tp)
+        local.follow(sink)
+        return local
