@@ -37,7 +37,7 @@ def expand(spec: TestSpec, test_name: str, profile: Profile, seed: int) -> Itera
 
     ``seed`` names the stream that random draws come from; 0 is the published one.
     """
-    count = profile.cases_for(spec.requirement)
+    count = profile.cases_for(spec.requirement, spec.family)
     for surface in spec.surfaces:
         seen: set[str] = set()
         # A finite family may repeat itself before `count`; look a bounded way ahead for distinct cases.

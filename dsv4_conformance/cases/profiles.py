@@ -22,7 +22,7 @@ class Mandatory(BaseModel):
 
 
 class Profile(BaseModel):
-    """One profile; ``count`` cases per (test, surface) unless ``counts`` names the requirement."""
+    """One profile; ``count`` cases per (test, surface) unless ``counts`` names the case family or the requirement."""
 
     model_config = ConfigDict(extra="forbid")
     name: str
@@ -33,11 +33,11 @@ class Profile(BaseModel):
     only: list[str] | None = None
     mandatory: Mandatory
 
-    def cases_for(self, requirement: str) -> int:
-        """Cases per surface for one test of ``requirement``; 0 if the profile does not select it."""
+    def cases_for(self, requirement: str, family: str) -> int:
+        """Cases per surface for one test of ``requirement`` over ``family``; 0 if the profile does not select it."""
         if self.only is not None and requirement not in self.only:
             return 0
-        return self.counts.get(requirement, self.count)
+        return self.counts.get(family, self.counts.get(requirement, self.count))
 
 
 @cache

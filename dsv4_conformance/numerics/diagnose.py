@@ -1,0 +1,52 @@
+"""What a wrong output looks like: the nearest mutant, and which heads and keys explain the difference."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsv4_conformance.numerics.compare import errors, in_budgets
+from dsv4_conformance.numerics.mutants import MUTANTS, Setting
+from dsv4_conformance.numerics.truth import Truth
+from dsv4_conformance.oracle.attention import Problem
+
+NEAR = 3.0
+"""A mutant explains a row if the output lies within this many budgets of the mutant's answer."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """``mutant``: the nearest one; ``distance``: worst output of the row in budgets from it."""
+
+    mutant: str
+    distance: float
+    meaning: str
+
+    @property
+    def explains(self) -> bool:
+        """Whether the output is the mutant's answer, up to rounding."""
+        return self.distance <= NEAR
+
+
+def nearest_mutant(problem: Problem, truth: Truth, row: int, got: dict[str, Tensor]) -> Explanation | None:
+    """The mutant nearest to what came out in query row ``row``.
+
+    ``got``: output name -> tensor rows first, as in runner.execute.Outputs; absent outputs are not compared.
+    """
+    rows = torch.tensor([row], device=problem.q.device)
+    part, right = problem.rows(rows), truth.rows(rows)
+    keys, valid = part.gather()
+    neighbour = problem.rows((rows + 1) % problem.q.shape[0])
+    setting = Setting(part, keys, valid, right.answer, neighbour)
+    best: Explanation | None = None
+    for name, mutant in MUTANTS.items():
+        wrong = mutant(setting)
+        if wrong is None:
+            continue
+        distance = 0.0
+        for output, tensor in got.items():
+            error = errors(tensor[rows], getattr(wrong, output))
+            distance = max(distance, float(in_budgets(error, getattr(right.budgets, output)).amax()))
+        if best is None or distance < best.distance:
+            best = Explanation(name, distance, (mutant.__doc__ or "").strip().splitlines()[0])
+    return best

@@ -1,0 +1,78 @@
+"""Red zones, poison and fingerprints around everything the harness allocates."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dsv4_conformance.errors import ContractViolation
+
+RED_ELEMENTS = 256
+_EXACT_BYTES = 1 << 22
+"""Storages up to this size are compared byte by byte; larger ones by two checksums."""
+
+
+def storage_of(tensor: Tensor) -> Tensor:
+    """The whole storage of ``tensor`` as int32 (uint8 if its size is odd), red zones around the view included."""
+    raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    return raw.view(torch.int32) if raw.numel() % 4 == 0 else raw
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What an input's storage held before the call."""
+
+    name: str
+    storage: Tensor
+    copy: Tensor | None
+    sums: tuple[int, int]
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> "Fingerprint":
+        """Take the fingerprint of the storage behind ``tensor``."""
+        storage = storage_of(tensor)
+        small = storage.nbytes <= _EXACT_BYTES
+        return cls(name, storage, storage.clone() if small else None, (0, 0) if small else _sums(storage))
+
+    def check(self, who: str) -> None:
+        """Raise ContractViolation if the storage changed."""
+        same = torch.equal(self.storage, self.copy) if self.copy is not None else _sums(self.storage) == self.sums
+        if not same:
+            raise ContractViolation(f"{who} changed its input {self.name} (or the red zone around it).")
+
+
+def _sums(storage: Tensor) -> tuple[int, int]:
+    """Sum of all words, and of every other word, so that swaps of neighbours show."""
+    total = torch.stack((storage.sum(dtype=torch.int64), storage[::2].sum(dtype=torch.int64)))
+    first, second = total.tolist()
+    return first, second
+
+
+@dataclass(frozen=True)
+class GuardedOutput:
+    """An output tensor full of NaN between red zones."""
+
+    name: str
+    view: Tensor
+    buffer: Tensor
+
+    @classmethod
+    def allocate(cls, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> "GuardedOutput":
+        """``shape`` elements of NaN with RED_ELEMENTS more NaN on each side."""
+        count = 1
+        for size in shape:
+            count *= size
+        buffer = torch.full((count + 2 * RED_ELEMENTS,), torch.nan, dtype=dtype, device=device)
+        return cls(name, buffer[RED_ELEMENTS:-RED_ELEMENTS].view(shape), buffer)
+
+    def check(self, who: str) -> None:
+        """Raise ContractViolation if anything outside the view was written."""
+        red = torch.cat((self.buffer[:RED_ELEMENTS], self.buffer[-RED_ELEMENTS:]))
+        if not bool(red.isnan().all()):
+            raise ContractViolation(f"{who} wrote outside its output {self.name}.")
+
+
+def poison_allocator(shapes: list[tuple[tuple[int, ...], torch.dtype]], device: torch.device) -> None:
+    """Leave NaN in freed blocks of these shapes, so that a kernel's own uninitialised outputs are likely to hold it."""
+    for shape, dtype in shapes:
+        torch.full(shape, torch.nan, dtype=dtype, device=device)

@@ -1,0 +1,188 @@
+"""What a suite test holds: it runs the implementation on calls, judges the outputs, and keeps the record."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsv4_conformance.cases.attention_inputs import build
+from dsv4_conformance.cases.case import AttentionCase
+from dsv4_conformance.cases.problem import problem_of
+from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation, NotApplicable
+from dsv4_conformance.implementations.api import AttentionConvention, DecodeCall, Implementation
+from dsv4_conformance.numerics.budgets import LOGIT_DERIVATION, OUT_DERIVATION
+from dsv4_conformance.numerics.compare import Verdict, compare, published_rule
+from dsv4_conformance.numerics.diagnose import nearest_mutant
+from dsv4_conformance.numerics.discrimination import Margins, case_margin, margins
+from dsv4_conformance.numerics.truth import Truth, truth_of
+from dsv4_conformance.runner.execute import Call, Outputs, convention_of, run_guarded, surface_of
+from dsv4_conformance.runner.guards import Fingerprint
+
+_SCRATCH = {"cpu": 1 << 28, "cuda": 4 << 30}
+
+
+class Subject:
+    """The implementation under test, for one case. Methods raise ConformanceFailure with one sentence."""
+
+    def __init__(self, implementation: Implementation, device: torch.device, requirement: str) -> None:
+        self.implementation = implementation
+        self.device = device
+        self.requirement = requirement
+        self._checked = False
+        self._calls = 0
+        self._verdicts: dict[str, Verdict] = {}
+        self._published: dict[str, Any] = {}
+        self._margins: Margins | None = None
+        self._notes: dict[str, Any] = {}
+
+    def build(self, case: AttentionCase) -> Call:
+        """The tensors of an attention case, on this worker's device."""
+        return build(case, self.device)
+
+    def convention(self, surface: str) -> AttentionConvention:
+        """The adapter's declaration for an attention surface."""
+        return convention_of(self.implementation, surface)
+
+    def truth(self, call: Call) -> Truth:
+        """The float64 answer to ``call`` and its budgets."""
+        return truth_of(problem_of(call), _SCRATCH[self.device.type])
+
+    def run(self, call: Call) -> Outputs:
+        """Run the implementation; guards and declarations are checked, values are not."""
+        self._calls += 1
+        return run_guarded(self.implementation, call)
+
+    def judge(self, call: Call, expected: Truth | None = None, heads: slice = slice(None)) -> Outputs:
+        """Run ``call`` and compare every output with ``expected`` (default: the oracle on this very call).
+
+        ``expected`` lets a relation be judged: the answer to one call, compared with the output of another. Only
+        ``heads`` are compared. Returns the outputs. The first judged call also yields the discrimination margins.
+        """
+        outputs = self.run(call)
+        truth = expected if expected is not None else self.truth(call)
+        self.compare(call, outputs, truth, heads, explain=expected is None)
+        if expected is None and heads == slice(None):
+            self.mutants_of(call, truth)
+        return outputs
+
+    def mutants_of(self, call: Call, truth: Truth) -> None:
+        """Record by how much each semantic mutant of ``call`` would be rejected; the first call of a case counts."""
+        if self._margins is None:
+            self._margins = margins(problem_of(call), truth)
+
+    def compare(
+        self, call: Call, outputs: Outputs, truth: Truth, heads: slice = slice(None), explain: bool = False
+    ) -> None:
+        """Judge outputs already taken. Raises ConformanceFailure naming the worst row and head of each wrong output."""
+        self._checked = True
+        got = {"out": outputs.out, "lse": outputs.lse}
+        if outputs.max_logits is not None:
+            got["max_logits"] = outputs.max_logits
+        wrong = []
+        for name, tensor in got.items():
+            want, budget = getattr(truth.answer, name), getattr(truth.budgets, name)
+            verdict = compare(name, tensor[:, heads], want[:, heads], budget[:, heads])
+            kept = self._verdicts.get(name)
+            if kept is None or verdict.ratio > kept.ratio:
+                self._verdicts[name] = verdict
+            if not verdict.passed:
+                wrong.append(verdict)
+        if not self._published:
+            kind = "decode" if isinstance(call, DecodeCall) else "prefill"
+            passed, distance = published_rule(kind, outputs.out[:, heads], truth.answer.out[:, heads])
+            self._published = {"published_rule_passes": passed, "published_rule_cosine": distance}
+        if wrong:
+            text = "; ".join(v.sentence() for v in wrong)
+            if explain and heads == slice(None):
+                near = nearest_mutant(problem_of(call), truth, wrong[0].row, got)
+                if near is not None and near.explains:
+                    text += f"; the row is what one gets by this mistake: {near.mutant} ({near.meaning})"
+            raise ConformanceFailure(f"{surface_of(call)}: {text}.")
+
+    def ask(self, method: str, *arguments: Any, writes: tuple[int, ...] = ()) -> Any:
+        """Call any surface method; arguments at positions ``writes`` may change, all other tensors must not.
+
+        Raises ConformanceFailure if the adapter raised, ContractViolation if it changed another argument.
+        """
+        self._calls += 1
+        who = f"{self.implementation.identity.name}.{method}"
+        prints = [
+            Fingerprint.of(f"argument {place}", argument)
+            for place, argument in enumerate(arguments)
+            if isinstance(argument, Tensor) and place not in writes
+        ]
+        try:
+            result = getattr(self.implementation, method)(*arguments)
+        except (NotApplicable, ConformanceFailure, BadInput, torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [""])[0][:300]
+            raise ConformanceFailure(f"{who} raised {type(error).__name__}: {first}") from error
+        for fingerprint in prints:
+            fingerprint.check(who)
+        return result
+
+    def promised(self, method: str, tensor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """``tensor`` if it has the promised shape and dtype; ContractViolation otherwise."""
+        who = f"{self.implementation.identity.name}.{method}"
+        if not isinstance(tensor, Tensor):
+            raise ContractViolation(f"{who} returned {type(tensor).__name__}; the surface promises a tensor.")
+        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+            given = f"{tuple(tensor.shape)} {tensor.dtype}"
+            raise ContractViolation(f"{who} returned {given}; the surface promises {shape} {dtype}.")
+        return tensor
+
+    def margins(self, found: Margins) -> None:
+        """Record the discrimination margins of a case that no judged attention call provides."""
+        self._margins = found
+
+    def same_bits(self, one: Outputs, other: Outputs, what: str, heads: slice | Tensor = slice(None)) -> None:
+        """Fail unless two runs agree bit for bit (on ``heads``)."""
+        self._checked = True
+        first, second = one.heads(heads), other.heads(heads)
+        pairs = [("out", first.out, second.out), ("lse", first.lse, second.lse)]
+        if first.max_logits is not None and second.max_logits is not None:
+            pairs.append(("max_logits", first.max_logits, second.max_logits))
+        for name, a, b in pairs:
+            differs = _bits(a) != _bits(b)
+            if bool(differs.any()):
+                place = torch.nonzero(differs)[0].tolist()
+                count = int(differs.sum())
+                raise ConformanceFailure(f"{name} differs in {count} elements, first at {place}, {what}.")
+
+    def expect(self, holds: bool | Tensor, sentence: str) -> None:
+        """Fail with ``sentence`` unless ``holds``."""
+        self._checked = True
+        if not bool(holds):
+            raise ConformanceFailure(sentence)
+
+    def note(self, **values: Any) -> None:
+        """Add JSON-able values to the record's metrics."""
+        self._notes.update(values)
+
+    def record(self) -> dict[str, Any]:
+        """The case's record for the journal."""
+        found = self._margins or {}
+        return {
+            "checked": self._checked,
+            "status_hint": "PASS",
+            "reason": "",
+            "metrics": {
+                **{f"{n}_ratio": v.ratio for n, v in self._verdicts.items()},
+                **{f"{n}_error": v.error for n, v in self._verdicts.items()},
+                **self._published,
+                **self._notes,
+            },
+            "budget": {
+                **{n: v.budget for n, v in self._verdicts.items()},
+                **({"derivation": {"out": OUT_DERIVATION, "lse": LOGIT_DERIVATION}} if self._verdicts else {}),
+            },
+            "margins": found,
+            "margin": case_margin(found),
+            "calls": self._calls,
+        }
+
+
+def _bits(x: Tensor) -> Tensor:
+    """The bit pattern as integers; NaN equals the same NaN, -0 differs from 0."""
+    return x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)

@@ -1,0 +1,63 @@
+"""Lists and lengths: holes, tails, lonely rows, unreferenced memory (INV-06, 11, 14, 15)."""
+
+import math
+from dataclasses import replace
+
+import torch
+
+from dsv4_conformance.cases.case import AttentionCase
+from dsv4_conformance.cases.rearrange import compact, holes_beyond, insert_holes
+from dsv4_conformance.cases.repack import resurround
+from dsv4_conformance.runner.subject import Subject
+from dsv4_conformance.suite import ATTENTION, requirement
+
+
+@requirement("INV-06", on=ATTENTION, cases="lonely")
+def test_row_without_keys_gives_zero_and_infinite_lse(subject: Subject, case: AttentionCase) -> None:
+    """INV-06: out is exactly 0, lse +inf, max_logits -inf, with no sink and with every kind of sink; never NaN."""
+    call = subject.build(case)
+    subject.judge(call)
+    heads = torch.arange(call.q.shape[-2], device=call.q.device)
+    kinds = torch.tensor([-math.inf, math.inf, 0.0, -5.0, 5.0], device=call.q.device)[heads % 5]
+    for sink in (None, kinds, call.sink):
+        outputs = subject.run(replace(call, sink=sink))
+        subject.expect((outputs.out[-1] == 0).all(), "out of a row without keys is not exactly 0.")
+        subject.expect(outputs.lse[-1].isposinf().all(), "lse of a row without keys is not +inf.")
+        if outputs.max_logits is not None:
+            subject.expect(outputs.max_logits[-1].isneginf().all(), "max_logits of a row without keys is not -inf.")
+        subject.expect(~outputs.out.isnan().any(), "NaN in out although no referenced value is NaN.")
+
+
+@requirement("INV-11", on=ATTENTION, cases="rows")
+def test_inserted_holes_change_nothing(subject: Subject, case: AttentionCase) -> None:
+    """INV-11: a -1 after every entry, lengths doubled, gives the answer of the list without them."""
+    call = subject.build(case)
+    subject.judge(insert_holes(call), subject.truth(call))
+    subject.judge(call)
+
+
+@requirement("INV-11", on=ATTENTION, cases="rows")
+def test_hole_equals_a_shorter_list(subject: Subject, case: AttentionCase) -> None:
+    """INV-11: an entry replaced by -1 equals its removal: the list with holes, and the same list compacted, agree."""
+    call = subject.build(case)
+    truth = subject.truth(call)
+    subject.judge(compact(call), truth)
+    subject.judge(call)
+
+
+@requirement("INV-14", on=ATTENTION, cases="lengths")
+def test_entries_beyond_the_length_have_no_effect(subject: Subject, case: AttentionCase) -> None:
+    """INV-14: garbage beyond topk_length (INT_MIN, INT_MAX, live slots; prefill: any hole form) equals -1, bit for bit."""
+    call = subject.build(case)
+    garbage = subject.judge(call)
+    plain = subject.run(holes_beyond(call))
+    subject.same_bits(garbage, plain, "between garbage and -1 beyond the length")
+
+
+@requirement("INV-15", on=ATTENTION, cases="poisoned")
+def test_unreferenced_memory_has_no_effect(subject: Subject, case: AttentionCase) -> None:
+    """INV-15: NaN or Inf patterns in unreferenced slots, scale pads and page tails equal zeros there, bit for bit."""
+    call = subject.build(case)
+    poisoned = subject.judge(call)
+    clean = subject.run(resurround(call, "none"))
+    subject.same_bits(poisoned, clean, f"between {case.poison} and 0 in unreferenced memory")

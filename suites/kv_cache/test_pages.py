@@ -1,0 +1,121 @@
+"""The 584-byte KV page: bytes, dequantisation, idempotence, exponents (INV-60 to INV-63)."""
+
+import torch
+
+from dsv4_conformance.cases.case import FormatCase
+from dsv4_conformance.cases.format_inputs import placement, rows
+from dsv4_conformance.cases.generator import words
+from dsv4_conformance.implementations.api import FormatConvention
+from dsv4_conformance.numerics.format_mutants import copy_pages, format_margins, whole_storage
+from dsv4_conformance.oracle import kv_format
+from dsv4_conformance.runner.subject import Subject
+from dsv4_conformance.spec.kv_layout import PageLayout, Ue8m0Floor
+from dsv4_conformance.suite import requirement
+
+PAGES = ("KVPageFormat",)
+
+
+def _floor(subject: Subject) -> kv_format.Floor:
+    convention = subject.implementation.surfaces["KVPageFormat"]
+    assert isinstance(convention, FormatConvention)
+    return convention.ue8m0_floor
+
+
+def _without_pads(pages: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """Every byte behind ``pages`` with the written tokens' pad bytes (never interpreted) set to 0."""
+    copy = copy_pages(pages)
+    scales = kv_format.page_views(copy)[1]
+    scales[slots // pages.shape[1], slots % pages.shape[1], 7] = 0
+    return whole_storage(copy)
+
+
+@requirement("INV-60", on=PAGES, cases="kv_tokens")
+def test_written_bytes_stand_where_the_layout_says(subject: Subject, case: FormatCase) -> None:
+    """INV-60: data rows first, scale rows behind them, stride ceil_576(584 P); no other byte is touched."""
+    tokens, place = rows(case, 512, subject.device), placement(case, subject.device)
+    wanted = copy_pages(place.pages)
+    kv_format.pack(tokens, place.slots, wanted, _floor(subject))
+    subject.margins(format_margins(tokens, place.slots, place.pages, _floor(subject)))
+    slots = place.slots.clone()
+    skipped = case.tokens > 1
+    if skipped:  # slot -1 skips its row: the row is left as it was
+        slots[0] = -1
+        wanted = copy_pages(place.pages)
+        kv_format.pack(tokens[1:], place.slots[1:], wanted, _floor(subject))
+    subject.ask("pack", tokens, slots, place.pages, writes=(2,))
+    got, want = _without_pads(place.pages, place.slots), _without_pads(wanted, place.slots)
+    differs = torch.nonzero(got != want).flatten()
+    at = int(differs[0]) - place.pages.storage_offset() if len(differs) else 0
+    page, inside = divmod(at, PageLayout(case.page_size).page_bytes)
+    subject.expect(
+        len(differs) == 0,
+        f"pack wrote {len(differs)} wrong bytes, the first in page {page} at byte {inside} (page size {case.page_size}).",
+    )
+
+
+@requirement("INV-61", on=PAGES, cases="kv_tokens")
+def test_dequantised_rows_are_exact(subject: Subject, case: FormatCase) -> None:
+    """INV-61: every code times its power of two, exact in bf16; rope bytes come back bit for bit."""
+    tokens, place = rows(case, 512, subject.device), placement(case, subject.device)
+    kv_format.pack(tokens, place.slots, place.pages, _floor(subject))
+    data, scales = kv_format.page_views(place.pages)
+    page, row = place.slots // case.page_size, place.slots % case.page_size
+    # All finite codes, under scale bytes around those that writers produce.
+    codes = words(case.digest(), "codes", (case.tokens, 112), subject.device).view(torch.uint8)
+    data[page, row, :448] = torch.where((codes & 0x7F) == 0x7F, 0x7E, codes)
+    scales[page, row, :7] = 92 + words(case.digest(), "bytes", (case.tokens, 2), subject.device).view(torch.uint8)[:, :7] % 80
+    got = subject.promised(
+        "unpack", subject.ask("unpack", place.pages, place.slots), (case.tokens, 512), torch.bfloat16
+    )
+    value = kv_format.e4m3_value(data[page, row, :448]).unflatten(-1, (7, 64))
+    value = (value * torch.exp2(scales[page, row, :7].to(torch.float64) - 127)[..., None]).flatten(-2)
+    subject.expect(torch.equal(got[:, :448].to(torch.float64), value), "a dequantised value is not code * 2**(byte - 127).")
+    same = got[:, 448:].contiguous().view(torch.int16) == tokens[:, 448:].contiguous().view(torch.int16)
+    subject.expect(same.all(), "a rope value did not come back bit for bit.")
+
+
+@requirement("INV-62", on=PAGES, cases="kv_tokens")
+def test_quantising_twice_changes_no_value(subject: Subject, case: FormatCase) -> None:
+    """INV-62: packing a dequantised row again gives the same values, under exponents that are not larger."""
+    tokens, place = rows(case, 512, subject.device), placement(case, subject.device)
+    again = placement(case, subject.device)
+    subject.ask("pack", tokens, place.slots, place.pages, writes=(2,))
+    first = subject.ask("unpack", place.pages, place.slots)
+    subject.ask("pack", first, again.slots, again.pages, writes=(2,))
+    second = subject.ask("unpack", again.pages, again.slots)
+    subject.expect(torch.equal(first.to(torch.float64), second.to(torch.float64)), "quantising twice changed a value.")
+    page, row = place.slots // case.page_size, place.slots % case.page_size
+    before, after = (kv_format.page_views(p)[1][page, row, :7] for p in (place.pages, again.pages))
+    subject.expect((after <= before).all(), "the second quantisation chose a larger exponent.")
+    error = (first[:, :448].to(torch.float64) - tokens[:, :448].to(torch.float64)).abs()
+    scale = torch.exp2(before.to(torch.float64) - 127).repeat_interleave(64, dim=1)
+    room = torch.maximum(tokens[:, :448].to(torch.float64).abs() / 16, scale * 2.0**-10)
+    subject.expect((error <= room).all(), "a value is off by more than half an fp8 step.")
+
+
+@requirement("INV-63", on=PAGES, cases="kv_tokens")
+def test_scale_is_the_smallest_power_of_two_that_fits(subject: Subject, case: FormatCase) -> None:
+    """INV-63: maximum 448 * 2**k gives byte 127 + k, the next bf16 above 128 + k; the floor rule holds; nothing is NaN."""
+    exact, place = rows(case.with_(data="powers"), 512, subject.device), placement(case, subject.device)
+    subject.ask("pack", exact, place.slots, place.pages, writes=(2,))
+    page, row = place.slots // case.page_size, place.slots % case.page_size
+    data, scales = kv_format.page_views(place.pages)
+    top = exact[:, :448].to(torch.float64).unflatten(-1, (7, 64)).abs().amax(-1)
+    above = (torch.arange(case.tokens, device=subject.device) % 2 == 1)[:, None]
+    wanted = torch.log2(torch.where(above, top / 450 * 448, top) / 448) + 127 + above
+    floor = Ue8m0Floor(_floor(subject)).min_byte
+    wanted = wanted.clamp(min=floor)
+    subject.expect(
+        (scales[page, row, :7].to(torch.float64) == wanted).all(), "a tile maximum of 448 * 2**k has the wrong scale byte."
+    )
+    for data_kind in ("tiny", "zeros", case.data):
+        tokens, fresh = rows(case.with_(data=data_kind), 512, subject.device), placement(case, subject.device)
+        subject.ask("pack", tokens, fresh.slots, fresh.pages, writes=(2,))
+        data, scales = kv_format.page_views(fresh.pages)
+        expected = kv_format.scale_exponent(
+            tokens[:, :448].to(torch.float64).unflatten(-1, (7, 64)).abs().amax(-1), _floor(subject)
+        )
+        got = scales[page, row, :7].to(torch.int64) - 127
+        subject.expect(torch.equal(got, expected), f"a tile of kind {data_kind!r} has the wrong exponent.")
+        subject.expect((got + 127 >= floor).all(), f"a scale byte is below the floor {floor} of the declared rule.")
+        subject.expect(((data[page, row, :448] & 0x7F) != 0x7F).all(), "a finite input was packed as NaN.")
