@@ -1,0 +1,1 @@
+"""What is told of a run, all of it derived from its journal."""

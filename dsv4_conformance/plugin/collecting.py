@@ -1,0 +1,92 @@
+"""Hooks of a process that collects: suite functions are parametrized, the plan is handed on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dsv4_conformance.plugin.keys import PLANNED
+from dsv4_conformance.plugin.process import Process
+from dsv4_conformance.suite import TestSpec
+
+if TYPE_CHECKING:
+    from dsv4_conformance.plugin.recording import Recording
+
+
+@dataclass(frozen=True)
+class CollectedPlan:
+    """What a process collected: rows (case_id, requirement, surface, nodeid), and what it left out and why.
+
+    ``deselected``: cases per requirement that the user's -k, -m or --deselect took out. ``unknown``: ids of --dsv4-case
+    that no collected test has. ``problem``: the sentence that keeps the run from beginning, "" if nothing does.
+    """
+
+    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
+    not_selected: dict[str, str] = field(default_factory=dict)
+    deselected: dict[str, int] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    problem: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write for the controller."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> CollectedPlan:
+        """What a worker wrote."""
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**values, "rows": [tuple(row) for row in values["rows"]]})
+
+
+class Collecting:
+    """Registered in the single process and in workers. ``recording`` is the journal of a single process."""
+
+    def __init__(self, process: Process, recording: Recording | None) -> None:
+        self._process = process
+        self._recording = recording
+        self._deselected: Counter[str] = Counter()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One set of parameters per planned case, named by the case's label."""
+        spec = getattr(metafunc.function, "dsv4", None)
+        if isinstance(spec, TestSpec):
+            items = self._process.planner.items(metafunc.function, spec)
+            metafunc.parametrize("case", items, ids=[item.label for item in items], indirect=True)
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Remember on the item what it is in the plan."""
+        if isinstance(getattr(getattr(item, "obj", None), "dsv4", None), TestSpec):
+            item.stash[PLANNED] = item.callspec.params["case"]  # type: ignore[attr-defined]
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Count what the user's selection takes out."""
+        self._deselected.update(item.stash[PLANNED].requirement.id for item in items if PLANNED in item.stash)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Complete the plan and hand it to the journal; a worker leaves it where the controller will look for it."""
+        plan = self._plan(session)
+        if self._recording is not None:
+            self._recording.begin(plan)
+        elif self._process.role == "worker":
+            plan.write(self._process.scratch / f"{self._process.worker}.json")
+
+    def _plan(self, session: pytest.Session) -> CollectedPlan:
+        if self._process.problem is not None:
+            return CollectedPlan(problem=str(self._process.problem))
+        planned = [(item.stash[PLANNED], item.nodeid) for item in session.items if PLANNED in item.stash]
+        planner = self._process.planner
+        return CollectedPlan(
+            rows=[(item.case_id, item.requirement.id, item.surface, nodeid) for item, nodeid in planned],
+            not_selected=planner.not_selected,
+            deselected=dict(self._deselected),
+            # With modules that failed to import nobody can say that a case does not exist.
+            unknown=[] if session.testsfailed else planner.missing_cases(),
+        )

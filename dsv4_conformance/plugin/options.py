@@ -1,0 +1,102 @@
+"""The pytest options of group "dsv4", and what the user gave for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsv4_conformance.errors import BadInput
+
+if TYPE_CHECKING:
+    import pytest
+
+DEFAULT_IMPL = "builtin"
+DEFAULT_PROFILE = "default"
+DEFAULT_RESULTS = "dsv4-results"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the options say, defaults filled in. ``results`` is absolute; ``cases`` empty means every case."""
+
+    impl: str = DEFAULT_IMPL
+    profile: str = DEFAULT_PROFILE
+    profile_given: bool = False
+    seed: int = 0
+    results: Path = Path(DEFAULT_RESULTS)
+    device: str = "auto"
+    cases: tuple[str, ...] = ()
+    given: bool = False
+    """Whether any option was given at all: then the user means a conformance run, whatever is collected."""
+
+    def reproducer(self, case_id: str) -> str:
+        """The command that re-runs one case the way this run ran it, default words left out."""
+        words = [f"dsv4-conformance repro {case_id}"]
+        words += [f"--impl {self.impl}"] if self.impl != DEFAULT_IMPL else []
+        words += [f"--profile {self.profile}"] if self.profile != DEFAULT_PROFILE else []
+        words += [f"--seed {self.seed}"] if self.seed else []
+        words += [f"--device {self.device}"] if self.device != "auto" else []
+        return " ".join(words)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options. All are strings or lists, and unset by default, so that xdist can pass them to workers."""
+    group = parser.getgroup("dsv4", "DeepSeek-V4 conformance")
+    group.addoption(
+        "--dsv4-impl",
+        metavar="NAME|MODULE:ATTR",
+        help=f"implementation under test: a registered name or the adapter class itself (default: {DEFAULT_IMPL})",
+    )
+    group.addoption(
+        "--dsv4-profile",
+        metavar="NAME",
+        help=f"how much to run and what is mandatory: smoke, default, pre-merge, ... (default: {DEFAULT_PROFILE})",
+    )
+    group.addoption(
+        "--dsv4-seed", metavar="N", help="stream that random cases come from; 0 is the published one (default: 0)"
+    )
+    group.addoption(
+        "--dsv4-results",
+        metavar="DIR",
+        help=f"folder of the journal (default: ./{DEFAULT_RESULTS}); older ones are kept",
+    )
+    group.addoption(
+        "--dsv4-device", metavar="auto|cpu|cuda", help="device of the implementation (default: auto: a GPU if it can)"
+    )
+    group.addoption(
+        "--dsv4-case",
+        metavar="ID",
+        action="append",
+        help="run this case alone, such as INV-02-1a2b3c4d (repeatable); searched in the given profile, else in all",
+    )
+
+
+def read_options(config: pytest.Config) -> Options:
+    """The options of this process. Raises BadInput for a seed that is no number from 0 on."""
+    given = {
+        name: config.getoption(f"dsv4_{name}") for name in ("impl", "profile", "seed", "results", "device", "case")
+    }
+    return Options(
+        impl=given["impl"] or DEFAULT_IMPL,
+        profile=given["profile"] or DEFAULT_PROFILE,
+        profile_given=given["profile"] is not None,
+        seed=_seed(given["seed"]),
+        results=results_path(config),
+        device=given["device"] or "auto",
+        cases=tuple(dict.fromkeys(given["case"] or ())),
+        given=any(value is not None for value in given.values()),
+    )
+
+
+def results_path(config: pytest.Config) -> Path:
+    """The results folder, absolute."""
+    return config.invocation_params.dir / Path(config.getoption("dsv4_results") or DEFAULT_RESULTS).expanduser()
+
+
+def _seed(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not text.strip().isdecimal() or int(text) >= 2**63:
+        raise BadInput(f"The seed {text!r} is no whole number from 0 to 2**63 - 1; 0 is the published stream.")
+    return int(text)

@@ -1,0 +1,60 @@
+"""From options to what a run needs: adapter, device, profile, registry; every refusal is one sentence. No torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dsv4_conformance.cases.profiles import Profile, get_profile
+from dsv4_conformance.errors import BadInput
+from dsv4_conformance.implementations import registry as implementations
+from dsv4_conformance.implementations.api import Implementation
+from dsv4_conformance.plugin.options import Options
+from dsv4_conformance.spec.requirements import Registry, load_registry
+
+CASE_ID = re.compile(r"(INV-\d{2,3})-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run's fixed points. ``device`` is "cpu" or "cuda", never "auto"."""
+
+    options: Options
+    implementation: type[Implementation]
+    device: str
+    profile: Profile
+    registry: Registry
+
+    def is_mandatory(self, surface: str) -> bool:
+        """Whether the profile fails an implementation of this kind that does not offer ``surface``."""
+        required: list[str] = getattr(self.profile.mandatory, self.implementation.identity.kind)
+        return surface in required
+
+
+def resolve(options: Options, device: str | None = None) -> Settings:
+    """Settings for ``options``; ``device`` as another process has resolved it already, None to resolve it here.
+
+    Raises BadInput for an unknown profile, implementation, device or case id, and for an engine that is not there.
+    """
+    profile = get_profile(options.profile)
+    registry = load_registry()
+    for case_id in options.cases:
+        match = CASE_ID.fullmatch(case_id)
+        if match is None:
+            raise BadInput(f"{case_id!r} is no case id; one looks like INV-02-1a2b3c4d and ends each failure's report.")
+        registry.get(match[1])
+    implementation = implementations.load(options.impl)
+    if device is None:
+        device = implementations.check_device(implementation, options.device)
+        _check_engine(options.impl, implementation)
+    return Settings(options, implementation, device, profile, registry)
+
+
+def _check_engine(name: str, implementation: type[Implementation]) -> None:
+    try:
+        implementation.check_available()
+    except BadInput:
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"implementation {name!r} is not available: its check_available() raised {said}.") from None
