@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
+MIG = "MIG-"
+"""How the UUID of an instance of a partitioned GPU begins."""
+
 
 def visible_gpus() -> list[str]:
     """UUIDs of the GPUs (or MIG instances) that CUDA programs see, in their order; [] without a GPU or a driver.
@@ -28,7 +31,10 @@ def compute_capability(uuid: str) -> tuple[int, int]:
     with _driver() as nvml:
         if nvml is None:
             raise RuntimeError(f"GPU {uuid} was visible, but the driver does not answer any more")
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByUUID(uuid))
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        if uuid.startswith(MIG):
+            handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
         return int(major), int(minor)
 
 
@@ -45,7 +51,7 @@ def _select(wanted: str, present: Sequence[str], nvml: ModuleType) -> list[str]:
 def _find(entry: str, present: Sequence[str], nvml: ModuleType) -> str | None:
     if entry.isdecimal():
         return present[int(entry)] if int(entry) < len(present) else None
-    if entry.startswith("MIG-"):  # an instance is no device of its own in NVML's list
+    if entry.startswith(MIG):  # an instance is no device of its own in NVML's list
         try:
             nvml.nvmlDeviceGetHandleByUUID(entry)
         except nvml.NVMLError:
