@@ -122,7 +122,9 @@ def _ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
             for tp in (1, 2, 4, 8, 16):
                 for rank in sorted({0, 1, tp - 1} & set(range(tp))):
                     heads = HeadCase("HeadLayout", n_heads, tp, rank, seed)
-                    yield RankCase(surface, attention.with_(h_q=n_heads, b=min(attention.b, 2), s_q=min(attention.s_q, 8)), heads)
+                    yield RankCase(
+                        surface, attention.with_(h_q=n_heads, b=min(attention.b, 2), s_q=min(attention.s_q, 8)), heads
+                    )
 
 
 def _padding(surface: str, size: Size, seed: int) -> Iterator[Case]:

@@ -35,7 +35,9 @@ def rows(case: FormatCase, width: int, device: torch.device) -> Tensor:
         top[1::2] = 450.0
         gain = _tile_gain(case, tiles, -20, 20, device)
         x = x.clamp(-1.75, 1.75) * 64 * gain
-        x[..., 17] = top * gain[..., 0] * torch.where(below(case.digest(), "sign", (n, tiles), 2, device) == 0, 1.0, -1.0)
+        x[..., 17] = (
+            top * gain[..., 0] * torch.where(below(case.digest(), "sign", (n, tiles), 2, device) == 0, 1.0, -1.0)
+        )
     elif case.data == "zeros":
         x[:, ::2] = torch.where(x[:, ::2] < 0, -0.0, 0.0)
     elif case.data == "huge":

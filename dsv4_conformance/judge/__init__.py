@@ -1,0 +1,1 @@
+"""Judging one attention call dumped from a live server."""

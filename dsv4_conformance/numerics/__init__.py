@@ -1,0 +1,1 @@
+"""Comparison with the oracle: error budgets, verdicts, semantic mutants, discrimination."""

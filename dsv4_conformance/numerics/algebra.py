@@ -6,7 +6,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dsv4_conformance.numerics.truth import Truth
 from dsv4_conformance.oracle.attention import Answer
 
 
@@ -31,12 +30,3 @@ def joined(one: Answer, other: Answer) -> Answer:
     weights = [torch.exp(part - lse).masked_fill(lonely, 0.0)[..., None] for part in (first, second)]
     out = weights[0] * one.out + weights[1] * other.out
     return Answer(out, lse.masked_fill(lonely, torch.inf), torch.maximum(one.max_logits, other.max_logits))
-
-
-def permuted_heads(truth: Truth, order: Tensor) -> Truth:
-    """The truth with heads in another order."""
-    names = ("out", "lse", "max_logits")
-    return Truth(
-        Answer(*(getattr(truth.answer, n)[:, order] for n in names)),
-        type(truth.budgets)(*(getattr(truth.budgets, n)[:, order] for n in names)),
-    )

@@ -25,6 +25,10 @@ class Budgets:
     lse: Tensor
     max_logits: Tensor
 
+    def at(self, chosen: Tensor | slice | tuple[slice, Tensor | slice]) -> "Budgets":
+        """The budgets of some rows, or of some heads as ``(slice(None), heads)``."""
+        return Budgets(self.out[chosen], self.lse[chosen], self.max_logits[chosen])
+
 
 def ulp_bf16(x: Tensor) -> Tensor:
     """Distance to the next bf16 above ``|x|``, float64; the smallest subnormal's spacing below 2**-126; 0 for 0."""

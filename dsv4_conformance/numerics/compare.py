@@ -69,19 +69,41 @@ def in_budgets(error: Tensor, budget: Tensor) -> Tensor:
     return ratio.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
-def compare(output: str, got: Tensor, want: Tensor, budget: Tensor) -> Verdict:
-    """Judge ``got`` ``(R, H[, 512])`` against ``want`` (float64) with ``budget (R, H)``."""
-    special = special_difference(got, want)
-    if special is not None:
-        what, (row, head) = special
-        return Verdict(output, float("inf"), float("inf"), float(budget[row, head]), row, head, what)
+def compare_all(pairs: list[tuple[str, Tensor, Tensor, Tensor]]) -> list[Verdict]:
+    """Judge outputs ``(name, got, want, budget)`` with one device sync where all special values agree.
+
+    got ``(R, H[, 512])``, want float64 of the same shape, budget float64 ``(R, H)``.
+    """
+    table = torch.stack([_summary(got, want, budget) for _, got, want, budget in pairs]).tolist()
+    verdicts = []
+    for (name, got, want, budget), (differs, ratio, error, allowed, place) in zip(pairs, table, strict=True):
+        row, head = divmod(int(place), budget.shape[1])
+        special = None
+        if differs:
+            found = special_difference(got, want)
+            assert found is not None
+            special, (row, head) = found
+            ratio = error = float("inf")
+            allowed = float(budget[row, head])
+        verdicts.append(Verdict(name, ratio, error, allowed, row, head, special))
+    return verdicts
+
+
+def _summary(got: Tensor, want: Tensor, budget: Tensor) -> Tensor:
+    """``(special values differ, worst ratio, its error, its budget, its flat place)`` as float64, without a sync."""
+    exact = got.to(torch.float64)
+    finite = exact.isfinite() & want.isfinite()
+    differs = (~(finite | (exact == want) | (exact.isnan() & want.isnan()))).any()
     error = errors(got, want)
     ratio = in_budgets(error, budget)
-    place = int(ratio.argmax())
-    row, head = divmod(place, ratio.shape[1])
-    return Verdict(
-        output, float(ratio[row, head]), float(error[row, head]), float(budget[row, head]), row, head, None
-    )
+    place = ratio.argmax()
+    picked = [x.flatten()[place] for x in (ratio, error, budget)]
+    return torch.stack([differs.to(torch.float64), *picked, place.to(torch.float64)])
+
+
+def compare(output: str, got: Tensor, want: Tensor, budget: Tensor) -> Verdict:
+    """Judge one output."""
+    return compare_all([(output, got, want, budget)])[0]
 
 
 PUBLISHED = {"decode": (1e-3, 2.01 / 128, 5e-6), "prefill": (8e-4, 3.01 / 128, 7e-6)}

@@ -35,9 +35,7 @@ def nearest_mutant(problem: Problem, truth: Truth, row: int, got: dict[str, Tens
     """
     rows = torch.tensor([row], device=problem.q.device)
     part, right = problem.rows(rows), truth.rows(rows)
-    keys, valid = part.gather()
-    neighbour = problem.rows((rows + 1) % problem.q.shape[0])
-    setting = Setting(part, keys, valid, right.answer, neighbour)
+    setting = Setting.of(part, right.answer, problem.rows((rows + 1) % problem.q.shape[0]))
     best: Explanation | None = None
     for name, mutant in MUTANTS.items():
         wrong = mutant(setting)

@@ -1,14 +1,11 @@
 """Discrimination: by how many budgets each semantic mutant is rejected on a case."""
 
-import math
-from dataclasses import dataclass
-
 import torch
+from torch import Tensor
 
-from dsv4_conformance.numerics.compare import errors, in_budgets
 from dsv4_conformance.numerics.mutants import MUTANTS, Setting
 from dsv4_conformance.numerics.truth import Truth
-from dsv4_conformance.oracle.attention import Problem
+from dsv4_conformance.oracle.attention import Answer, Problem
 
 REQUIRED = 3.0
 """A mutant counts as rejected from this many budgets on."""
@@ -20,41 +17,49 @@ Margins = dict[str, dict[str, float]]
 """mutant -> output that it changes -> budgets by which the best row rejects it."""
 
 
-@dataclass(frozen=True)
-class _Sample:
-    rows: torch.Tensor
-    neighbours: torch.Tensor
+OUTPUTS = ("out", "lse", "max_logits")
+_CHANGED = 1e-9
+"""An answer counts as changed from this fraction of the output's largest value on."""
 
 
-def _sample(total: int, wanted: int, device: torch.device) -> _Sample:
-    """Some rows, the first and the last among them: first rows have few keys, last rows may have none."""
-    rows = torch.linspace(0, total - 1, min(total, wanted), device=device).round().to(torch.int64).unique()
-    return _Sample(rows, (rows + 1) % total)
+def _spread(total: int, wanted: int, device: torch.device) -> Tensor:
+    """Up to ``wanted`` of ``total`` positions, evenly, the first and the last among them."""
+    count = min(total, wanted)
+    if count == 1:
+        return torch.zeros(1, dtype=torch.int64, device=device)
+    return torch.arange(count, device=device) * (total - 1) // (count - 1)
 
 
-def margins(problem: Problem, truth: Truth, rows: int = 4) -> Margins:
-    """Margins of every applicable mutant on up to ``rows`` query rows of a call.
+def margins(problem: Problem, truth: Truth, rows: int = 4, heads: int = 16) -> Margins:
+    """Margins of every applicable mutant on up to ``rows`` query rows and ``heads`` heads of a call.
 
-    A mutant is applicable where the float64 answer changes. The result is a lower bound: more rows can only raise it.
+    First rows have few keys, last rows may have none, so both are among them. A mutant is applicable where the float64
+    answer changes. The result is a lower bound: more rows and heads can only raise it.
     """
-    sample = _sample(problem.q.shape[0], rows, problem.q.device)
-    part, right = problem.rows(sample.rows), truth.rows(sample.rows)
-    keys, valid = part.gather()
-    setting = Setting(part, keys, valid, right.answer, problem.rows(sample.neighbours))
+    device, total = problem.q.device, problem.q.shape[0]
+    chosen, kept = _spread(total, rows, device), _spread(problem.q.shape[1], heads, device)
+    right = truth.rows(chosen).heads(kept)
+    setting = Setting.of(problem.rows(chosen).heads(kept), right.answer, problem.rows((chosen + 1) % total))
+    wrongs = {name: wrong for name, mutant in MUTANTS.items() if (wrong := mutant(setting)) is not None}
+    table = torch.stack([_rejection(right, output, list(wrongs.values())) for output in OUTPUTS]).tolist()
     found: Margins = {}
-    for name, mutant in MUTANTS.items():
-        wrong = mutant(setting)
-        if wrong is None:
-            continue
-        for output in ("out", "lse", "max_logits"):
-            got, want = getattr(wrong, output), getattr(right.answer, output)
-            error = errors(got, want)
-            scale = want.abs().nan_to_num(posinf=0.0).amax().clamp(min=1e-300)
-            if not bool((error.nan_to_num(nan=torch.inf) > 1e-9 * scale).any()):
-                continue
-            ratio = float(in_budgets(error, getattr(right.budgets, output)).amax())
-            found.setdefault(name, {})[output] = CAP if math.isnan(ratio) else min(ratio, CAP)
+    for place, name in enumerate(wrongs):
+        told = {output: row[place] for output, row in zip(OUTPUTS, table, strict=True) if row[place] >= 0}
+        if told:
+            found[name] = told
     return found
+
+
+def _rejection(right: Truth, output: str, wrongs: list[Answer]) -> Tensor:
+    """Per wrong answer, the best row's error in budgets, capped; -1 where ``output`` does not change. No device sync."""
+    want, budget = getattr(right.answer, output), getattr(right.budgets, output)
+    got = torch.stack([getattr(wrong, output) for wrong in wrongs])
+    error = torch.where(got == want, 0.0, (got - want).abs()).nan_to_num(nan=torch.inf)
+    if error.dim() == 4:
+        error = error.amax(-1)
+    ratio = torch.where(error == 0, 0.0, error / budget).clamp(max=CAP).amax((-2, -1))
+    largest = want.abs().nan_to_num(posinf=0.0).amax().clamp(min=1e-300)
+    return torch.where(error.amax((-2, -1)) > _CHANGED * largest, ratio, -1.0)
 
 
 def case_margin(found: Margins) -> dict[str, float]:

@@ -11,24 +11,34 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dsv4_conformance.oracle.attention import Answer, Problem, Scope, attend
+from dsv4_conformance.oracle.attention import Answer, Problem, Scope, attend, combine, logits_of
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A problem of a few rows with gathered keys, its right answer, and the next rows' problem (for mix-ups)."""
+    """A problem of a few rows with gathered keys (float64), its logits and right answer, and the next rows' problem."""
 
     problem: Problem
     keys: Tensor
     valid: Tensor
+    logits: Tensor
     answer: Answer
     neighbour: Problem
 
-    def attend(self, keys: Tensor | None = None, valid: Tensor | None = None) -> Answer:
-        """The right formula on other keys or another validity."""
-        p = self.problem
-        keys = self.keys if keys is None else keys
-        return attend(p.q, keys, self.valid if valid is None else valid, p.sink, p.scale)
+    @classmethod
+    def of(cls, problem: Problem, answer: Answer, neighbour: Problem) -> "Setting":
+        """Gather the keys of ``problem`` once for all mutants."""
+        keys, valid = problem.gather()
+        keys = keys.to(torch.float64)
+        return cls(problem, keys, valid, logits_of(problem.q, keys, problem.scale), answer, neighbour)
+
+    def attend(self, keys: Tensor, valid: Tensor) -> Answer:
+        """The right formula on other keys."""
+        return attend(self.problem.q, keys, valid, self.problem.sink, self.problem.scale)
+
+    def only(self, valid: Tensor) -> Answer:
+        """The right formula on another validity of the same keys."""
+        return combine(self.logits.clone(), self.keys, valid, self.problem.sink)
 
 
 Mutant = Callable[[Setting], Answer | None]
@@ -41,8 +51,7 @@ def zeros(s: Setting) -> Answer | None:
 
 def _with_sink(s: Setting, sink: Tensor | None) -> Answer:
     """The right weights under another sink: out = softmax-out * sigmoid(lse - sink); lse and max stay."""
-    p = s.problem
-    return attend(p.q, s.keys, s.valid, sink, p.scale)
+    return combine(s.logits.clone(), s.keys, s.valid, sink)
 
 
 def sink_dropped(s: Setting) -> Answer | None:
@@ -84,7 +93,7 @@ def window_minus_one(s: Setting) -> Answer | None:
     valid = s.valid.clone()
     last = _last_valid(valid[:, : _main_width(s)])
     valid.scatter_(1, last[:, None], False)
-    return s.attend(valid=valid)
+    return s.only(valid)
 
 
 def window_plus_one(s: Setting) -> Answer | None:
@@ -99,10 +108,9 @@ def window_plus_one(s: Setting) -> Answer | None:
 
 def key_dropped(s: Setting) -> Answer | None:
     """The heaviest key of the row lost (the needle, where there is one)."""
-    logits = torch.bmm(s.problem.q.to(torch.float64), s.keys.to(torch.float64).transpose(1, 2)) * s.problem.scale
-    logits = logits.masked_fill(~s.valid[:, None], -torch.inf)
+    logits = s.logits.masked_fill(~s.valid[:, None], -torch.inf)
     share = (logits - s.answer.lse[..., None]).nan_to_num(nan=-torch.inf).amax(1)
-    return s.attend(valid=s.valid.scatter(1, share.argmax(1, keepdim=True), False))
+    return s.only(s.valid.scatter(1, share.argmax(1, keepdim=True), False))
 
 
 def _rescoped(s: Setting, change: Callable[[Scope], Scope]) -> Answer:
@@ -144,7 +152,7 @@ def last_block_lost(s: Setting) -> Answer | None:
     width = _main_width(s)
     in_main = last < width
     start = torch.where(in_main, last // 64 * 64, width + (last - width) // 64 * 64)
-    return s.attend(valid=valid & (place < start[:, None]))
+    return s.only(valid & (place < start[:, None]))
 
 
 def extra_scope_lost(s: Setting) -> Answer | None:
@@ -158,7 +166,7 @@ def _scaled_tile(s: Setting, factor: float) -> Answer | None:
         return None  # prefill rows carry no scales
     keys = s.keys.clone()
     keys[..., 384:448] *= factor
-    return s.attend(keys)
+    return s.attend(keys, s.valid)
 
 
 def scale_exponent_plus_one(s: Setting) -> Answer | None:
@@ -174,7 +182,7 @@ def scale_exponent_minus_one(s: Setting) -> Answer | None:
 def rope_pairing_wrong(s: Setting) -> Answer | None:
     """Rope dims of the keys taken as halves instead of interleaved pairs."""
     rope = s.keys[..., 448:].unflatten(-1, (2, 32)).transpose(-1, -2).flatten(-2)
-    return s.attend(torch.cat((s.keys[..., :448], rope), -1))
+    return s.attend(torch.cat((s.keys[..., :448], rope), -1), s.valid)
 
 
 def neighbours_keys(s: Setting) -> Answer | None:
@@ -189,8 +197,7 @@ def lse_base_2(s: Setting) -> Answer | None:
 
 def softmax_scale_of_576(s: Setting) -> Answer | None:
     """The scale of a 576-dim head (V3.2's) instead of the call's."""
-    p = s.problem
-    return attend(p.q, s.keys, s.valid, p.sink, p.scale * math.sqrt(512 / 576))
+    return combine(s.logits * math.sqrt(512 / 576), s.keys, s.valid, s.problem.sink)
 
 
 MUTANTS: dict[str, Mutant] = {

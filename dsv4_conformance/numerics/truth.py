@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dsv4_conformance.numerics.budgets import Budgets, logit_budget, out_budget
 from dsv4_conformance.numerics.reference import low_precision
-from dsv4_conformance.oracle.attention import Answer, Problem, attend
+from dsv4_conformance.oracle.attention import Answer, Problem, attend, join_rows
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,14 @@ class Truth:
 
     def rows(self, chosen: Tensor | slice) -> "Truth":
         """The truth of some query rows."""
-        return Truth(
-            Answer(*(getattr(self.answer, n)[chosen] for n in ("out", "lse", "max_logits"))),
-            Budgets(*(getattr(self.budgets, n)[chosen] for n in ("out", "lse", "max_logits"))),
-        )
+        return Truth(self.answer.at(chosen), self.budgets.at(chosen))
+
+    def heads(self, chosen: Tensor | slice) -> "Truth":
+        """The truth of some heads, in that order."""
+        return Truth(self.answer.at((slice(None), chosen)), self.budgets.at((slice(None), chosen)))
 
 
-def judge_chunk(problem: Problem) -> Truth:
+def _truth_of_chunk(problem: Problem) -> Truth:
     """Answer and budgets of a problem small enough for one chunk."""
     keys, valid = problem.gather()
     answer = attend(problem.q, keys, valid, problem.sink, problem.scale)
@@ -41,12 +42,9 @@ def judge_chunk(problem: Problem) -> Truth:
 
 
 def truth_of(problem: Problem, max_bytes: int = 1 << 30) -> Truth:
-    """Answer and budgets of a whole problem."""
-    parts = [judge_chunk(part) for _, part in problem.chunks(max_bytes)]
+    """Answer and budgets of a whole problem, near ``max_bytes`` of scratch at a time."""
+    parts = [_truth_of_chunk(part) for _, part in problem.chunks(max_bytes)]
     if len(parts) == 1:
         return parts[0]
-    names = ("out", "lse", "max_logits")
-    return Truth(
-        Answer(*(torch.cat([getattr(p.answer, n) for p in parts]) for n in names)),
-        Budgets(*(torch.cat([getattr(p.budgets, n) for p in parts]) for n in names)),
-    )
+    budgets = Budgets(*(torch.cat([getattr(p.budgets, n) for p in parts]) for n in ("out", "lse", "max_logits")))
+    return Truth(join_rows([p.answer for p in parts]), budgets)

@@ -53,6 +53,10 @@ class Problem:
         """The problem of some query rows."""
         return replace(self, q=self.q[chosen], scopes=tuple(scope.rows(chosen) for scope in self.scopes))
 
+    def heads(self, chosen: Tensor | slice) -> "Problem":
+        """The problem of some heads."""
+        return replace(self, q=self.q[:, chosen], sink=None if self.sink is None else self.sink[chosen])
+
     def gather(self) -> tuple[Tensor, Tensor]:
         """Keys ``(R, N, 512)`` in stored precision, invalid rows zero, and their validity ``(R, N)``; scopes in order."""
         valid = [scope.valid() for scope in self.scopes]
@@ -80,32 +84,49 @@ class Answer:
     lse: Tensor
     max_logits: Tensor
 
+    def at(self, chosen: Tensor | slice | tuple[slice, Tensor | slice]) -> "Answer":
+        """The answer of some rows, or of some heads as ``(slice(None), heads)``."""
+        return Answer(self.out[chosen], self.lse[chosen], self.max_logits[chosen])
 
-def attend(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, scale: float) -> Answer:
-    """Attention of q float64 ``(R, H, 512)`` over keys ``(R, N, 512)`` where ``valid (R, N)``; keys are also the values.
+
+def logits_of(q: Tensor, keys: Tensor, scale: float) -> Tensor:
+    """``s_j = scale <q_h, k_j>`` over all 512 dims, float64 ``(R, H, N)``."""
+    return torch.bmm(q.to(torch.float64), keys.to(torch.float64).transpose(1, 2)).mul_(scale)
+
+
+def combine(logits: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None) -> Answer:
+    """The answer from logits ``(R, H, N)`` (overwritten) over keys ``(R, N, 512)``, which are also the values.
 
     ``out = sum_j e^{s_j} k_j / (L + e^{sink})`` with ``L = sum_j e^{s_j}``, ``lse = ln L``. Rows without keys: out 0,
     lse +inf, max_logits -inf, whatever the sink (spec §8, edge table).
     """
-    keys = keys.to(torch.float64)
-    logits = torch.bmm(q.to(torch.float64), keys.transpose(1, 2)).mul_(scale)
     logits.masked_fill_(~valid[:, None, :], -torch.inf)
-    top = logits.amax(-1) if logits.shape[-1] else logits.new_full(logits.shape[:2], -torch.inf)
+    top = logits.amax(-1)
     lonely = ~valid.any(-1)
     shift = top.masked_fill(lonely[:, None], 0)
     weights = logits.sub_(shift[..., None]).exp_()
     total = weights.sum(-1)
     denominator = total if sink is None else total + torch.exp(sink.to(torch.float64) - shift)
-    out = torch.bmm(weights, keys) / denominator[..., None]
+    out = torch.bmm(weights, keys.to(torch.float64)).div_(denominator[..., None])
     out.masked_fill_(lonely[:, None, None], 0)
     lse = (total.log() + shift).masked_fill(lonely[:, None], torch.inf)
     return Answer(out, lse, top)
 
 
+def attend(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, scale: float) -> Answer:
+    """Attention of q ``(R, H, 512)`` over keys ``(R, N, 512)`` where ``valid (R, N)``, in float64 (spec §8)."""
+    keys = keys.to(torch.float64)
+    return combine(logits_of(q, keys, scale), keys, valid, sink)
+
+
 def attention(problem: Problem, max_bytes: int = 1 << 30) -> Answer:
     """The answer to a whole problem, chunked over rows to stay near ``max_bytes`` of scratch."""
-    parts = [
-        attend(part.q, *part.gather(), part.sink, part.scale)
-        for _, part in problem.chunks(max_bytes)
-    ]
+    parts = [attend(part.q, *part.gather(), part.sink, part.scale) for _, part in problem.chunks(max_bytes)]
+    return join_rows(parts)
+
+
+def join_rows(parts: list[Answer]) -> Answer:
+    """Answers of consecutive rows as one."""
+    if len(parts) == 1:
+        return parts[0]
     return Answer(*(torch.cat([getattr(p, name) for p in parts]) for name in ("out", "lse", "max_logits")))

@@ -11,7 +11,9 @@ def base_frequencies(base: float, rope_dim: int = 64) -> Tensor:
     return base ** (-torch.arange(0, rope_dim, 2, dtype=torch.float64) / rope_dim)
 
 
-def yarn_ramp(base: float, original_max: int, beta_fast: float, beta_slow: float, rope_dim: int = 64) -> tuple[int, int]:
+def yarn_ramp(
+    base: float, original_max: int, beta_fast: float, beta_slow: float, rope_dim: int = 64
+) -> tuple[int, int]:
     """First and last pair index of the YaRN ramp, ``(lo, hi)`` (spec §3)."""
 
     def pair_of(rotations: float) -> float:

@@ -11,7 +11,7 @@ from dsv4_conformance.cases.problem import problem_of
 from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation, NotApplicable
 from dsv4_conformance.implementations.api import AttentionConvention, DecodeCall, Implementation
 from dsv4_conformance.numerics.budgets import LOGIT_DERIVATION, OUT_DERIVATION
-from dsv4_conformance.numerics.compare import Verdict, compare, published_rule
+from dsv4_conformance.numerics.compare import Verdict, compare_all, published_rule
 from dsv4_conformance.numerics.diagnose import nearest_mutant
 from dsv4_conformance.numerics.discrimination import Margins, case_margin, margins
 from dsv4_conformance.numerics.truth import Truth, truth_of
@@ -78,13 +78,14 @@ class Subject:
         got = {"out": outputs.out, "lse": outputs.lse}
         if outputs.max_logits is not None:
             got["max_logits"] = outputs.max_logits
+        right = truth.heads(heads)
         wrong = []
-        for name, tensor in got.items():
-            want, budget = getattr(truth.answer, name), getattr(truth.budgets, name)
-            verdict = compare(name, tensor[:, heads], want[:, heads], budget[:, heads])
-            kept = self._verdicts.get(name)
+        for verdict in compare_all(
+            [(n, x[:, heads], getattr(right.answer, n), getattr(right.budgets, n)) for n, x in got.items()]
+        ):
+            kept = self._verdicts.get(verdict.output)
             if kept is None or verdict.ratio > kept.ratio:
-                self._verdicts[name] = verdict
+                self._verdicts[verdict.output] = verdict
             if not verdict.passed:
                 wrong.append(verdict)
         if not self._published:

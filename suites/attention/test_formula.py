@@ -76,8 +76,10 @@ def test_repeated_index_counts_once_per_occurrence(subject: Subject, case: Atten
     # Of each doubled list keep every original (even places) and the first key's copy.
     heavier = keep_entries(
         twice,
-        lambda lists: (torch.arange(lists.indices.shape[1], device=lists.indices.device) % 2 == 0)
-        | (lists.valid.cumsum(1) == 2) & lists.valid,
+        lambda lists: (
+            (torch.arange(lists.indices.shape[1], device=lists.indices.device) % 2 == 0)
+            | (lists.valid.cumsum(1) == 2) & lists.valid
+        ),
     )
     budgets = subject.truth(heavier).budgets
     expected = joined(subject.truth(plain).answer, subject.truth(alone).answer)

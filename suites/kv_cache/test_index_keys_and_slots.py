@@ -19,7 +19,9 @@ def test_index_keys_and_scales_stand_where_the_layout_says(subject: Subject, cas
         case = case.with_(data="wide")
     keys = rows(case, 128, subject.device).to(torch.float32)
     pages = torch.full((-(-case.tokens // ENTRIES) + 2, PAGE_BYTES), 0xFF, dtype=torch.uint8, device=subject.device)
-    places = torch.argsort(below(case.digest(), "index", ((pages.shape[0] - 1) * ENTRIES,), 2**31, subject.device), stable=True)
+    places = torch.argsort(
+        below(case.digest(), "index", ((pages.shape[0] - 1) * ENTRIES,), 2**31, subject.device), stable=True
+    )
     slots = places[: case.tokens] + ENTRIES
     subject.ask("pack_index_keys", keys, slots, pages, writes=(2,))
     page, row = slots // ENTRIES, slots % ENTRIES
@@ -27,11 +29,16 @@ def test_index_keys_and_scales_stand_where_the_layout_says(subject: Subject, cas
     scales = pages[:, ENTRIES * KEY_BYTES :].contiguous().view(torch.float32)[page, row]
     wanted = keys.to(torch.float64).abs().amax(-1).clamp(min=1e-4) / 448
     subject.expect(
-        ((scales.to(torch.float64) - wanted).abs() <= wanted * 2.0**-23).all(), "an index scale is not max(amax, 1e-4) / 448."
+        ((scales.to(torch.float64) - wanted).abs() <= wanted * 2.0**-23).all(),
+        "an index scale is not max(amax, 1e-4) / 448.",
     )
     value = kv_format.e4m3_value(codes) * scales.to(torch.float64)[:, None]
-    room = torch.maximum(keys.to(torch.float64).abs() / 16, scales.to(torch.float64)[:, None] * 2.0**-10) * (1 + 2.0**-20)
-    subject.expect(((value - keys.to(torch.float64)).abs() <= room).all(), "an index key is off by more than half an fp8 step.")
+    room = torch.maximum(keys.to(torch.float64).abs() / 16, scales.to(torch.float64)[:, None] * 2.0**-10) * (
+        1 + 2.0**-20
+    )
+    subject.expect(
+        ((value - keys.to(torch.float64)).abs() <= room).all(), "an index key is off by more than half an fp8 step."
+    )
     touched = torch.zeros_like(pages, dtype=torch.bool)
     touched[:, : ENTRIES * KEY_BYTES].view(-1, ENTRIES, KEY_BYTES)[page, row] = True
     touched[:, ENTRIES * KEY_BYTES :].view(-1, ENTRIES, 4)[page, row] = True
@@ -40,7 +47,8 @@ def test_index_keys_and_scales_stand_where_the_layout_says(subject: Subject, cas
         "unpack_index_keys", subject.ask("unpack_index_keys", pages, slots), (case.tokens, KEY_BYTES), torch.float32
     )
     subject.expect(
-        ((got.to(torch.float64) - value).abs() <= value.abs() * 2.0**-23).all(), "an unpacked index key is not code * scale."
+        ((got.to(torch.float64) - value).abs() <= value.abs() * 2.0**-23).all(),
+        "an unpacked index key is not code * scale.",
     )
 
 

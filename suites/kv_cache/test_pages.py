@@ -63,13 +63,17 @@ def test_dequantised_rows_are_exact(subject: Subject, case: FormatCase) -> None:
     # All finite codes, under scale bytes around those that writers produce.
     codes = words(case.digest(), "codes", (case.tokens, 112), subject.device).view(torch.uint8)
     data[page, row, :448] = torch.where((codes & 0x7F) == 0x7F, 0x7E, codes)
-    scales[page, row, :7] = 92 + words(case.digest(), "bytes", (case.tokens, 2), subject.device).view(torch.uint8)[:, :7] % 80
+    scales[page, row, :7] = (
+        92 + words(case.digest(), "bytes", (case.tokens, 2), subject.device).view(torch.uint8)[:, :7] % 80
+    )
     got = subject.promised(
         "unpack", subject.ask("unpack", place.pages, place.slots), (case.tokens, 512), torch.bfloat16
     )
     value = kv_format.e4m3_value(data[page, row, :448]).unflatten(-1, (7, 64))
     value = (value * torch.exp2(scales[page, row, :7].to(torch.float64) - 127)[..., None]).flatten(-2)
-    subject.expect(torch.equal(got[:, :448].to(torch.float64), value), "a dequantised value is not code * 2**(byte - 127).")
+    subject.expect(
+        torch.equal(got[:, :448].to(torch.float64), value), "a dequantised value is not code * 2**(byte - 127)."
+    )
     same = got[:, 448:].contiguous().view(torch.int16) == tokens[:, 448:].contiguous().view(torch.int16)
     subject.expect(same.all(), "a rope value did not come back bit for bit.")
 
@@ -106,7 +110,8 @@ def test_scale_is_the_smallest_power_of_two_that_fits(subject: Subject, case: Fo
     floor = Ue8m0Floor(_floor(subject)).min_byte
     wanted = wanted.clamp(min=floor)
     subject.expect(
-        (scales[page, row, :7].to(torch.float64) == wanted).all(), "a tile maximum of 448 * 2**k has the wrong scale byte."
+        (scales[page, row, :7].to(torch.float64) == wanted).all(),
+        "a tile maximum of 448 * 2**k has the wrong scale byte.",
     )
     for data_kind in ("tiny", "zeros", case.data):
         tokens, fresh = rows(case.with_(data=data_kind), 512, subject.device), placement(case, subject.device)

@@ -86,4 +86,6 @@ def test_heads_are_padded_to_64_not_to_all(subject: Subject, case: HeadCase) -> 
     padded = subject.ask("padded_heads", case.n_heads, case.tp)
     local = case.n_heads // case.tp
     wanted = case.n_heads if case.tp == 1 else 64 if local <= 64 else case.n_heads
-    subject.expect(padded == wanted, f"{local} heads of {case.n_heads} at tp {case.tp} are padded to {padded}, not {wanted}.")
+    subject.expect(
+        padded == wanted, f"{local} heads of {case.n_heads} at tp {case.tp} are padded to {padded}, not {wanted}."
+    )
