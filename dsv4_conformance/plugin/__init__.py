@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dsv4_conformance.errors import BadInput, ExitCode, HarnessError
-from dsv4_conformance.plugin.keys import AUTO_WORKERS, PROCESS
+from dsv4_conformance.plugin.keys import AUTO_WORKERS, PROCESS, REFUSED
 from dsv4_conformance.plugin.options import add_options, read_options, results_path
+from dsv4_conformance.plugin.refusal import refusal
 
 if TYPE_CHECKING:
     from dsv4_conformance.plugin.process import Process
@@ -35,7 +36,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     told = getattr(config, "workerinput", {}).get("dsv4")
     if told["run"] if told else not hasattr(config, "workerinput") and _asked_for(config):
-        _begin(config)
+        try:
+            _begin(config)
+        except pytest.exit.Exception:
+            config.stash[REFUSED] = True
+            raise
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -97,8 +102,12 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
         recording.begin(CollectedPlan.read(plan))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove what workers left for the controller."""
+    """Remove what workers left for the controller; let a refusal be told once."""
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    if config.stash.get(REFUSED, False) and reporter is not None:
+        reporter._keyboardinterrupt_memo = None  # before a session begins, pytest also writes it to stderr
     dsession: Any = config.pluginmanager.getplugin("dsession")
     nodes = getattr(dsession, "nodemanager", None)
     if nodes is not None:
@@ -144,6 +153,6 @@ def _begin(config: pytest.Config) -> Process:
     try:
         return begin(config)
     except BadInput as error:
-        pytest.exit(str(error), returncode=int(ExitCode.BAD_INPUT))
+        raise refusal(str(error), int(ExitCode.BAD_INPUT)) from None
     except HarnessError as error:
-        pytest.exit(str(error), returncode=int(ExitCode.HARNESS_ERROR))
+        raise refusal(str(error), int(ExitCode.HARNESS_ERROR)) from None

@@ -18,3 +18,6 @@ PLANNED: pytest.StashKey[PlannedItem] = pytest.StashKey()
 
 AUTO_WORKERS = pytest.StashKey[bool]()
 """On the controller's config: the number of workers was chosen for ``-n auto``."""
+
+REFUSED: pytest.StashKey[bool] = pytest.StashKey()
+"""On the config: the run was refused before its session began."""

@@ -81,7 +81,7 @@ def read_options(config: pytest.Config) -> Options:
         impl=given["impl"] or DEFAULT_IMPL,
         profile=given["profile"] or DEFAULT_PROFILE,
         profile_given=given["profile"] is not None,
-        seed=_seed(given["seed"]),
+        seed=read_seed(given["seed"]),
         results=results_path(config),
         device=given["device"] or "auto",
         cases=tuple(dict.fromkeys(given["case"] or ())),
@@ -94,7 +94,8 @@ def results_path(config: pytest.Config) -> Path:
     return config.invocation_params.dir / Path(config.getoption("dsv4_results") or DEFAULT_RESULTS).expanduser()
 
 
-def _seed(text: str | None) -> int:
+def read_seed(text: str | None) -> int:
+    """The seed that ``text`` names, 0 for None. Raises BadInput unless it is a whole number below 2**63."""
     if text is None:
         return 0
     if not text.strip().isdecimal() or int(text) >= 2**63:

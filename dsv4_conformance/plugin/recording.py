@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -28,6 +28,7 @@ from dsv4_conformance.plugin.journal import (
 )
 from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.plugin.process import Process
+from dsv4_conformance.plugin.refusal import refusal
 from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, new_run_id, now
 from dsv4_conformance.status import QUALIFYING, Status
 
@@ -78,9 +79,9 @@ class Recording:
             self._plan = {entry.nodeid: entry for entry in self._header.plan}
             self._writer = JournalWriter(self._folder.path / JOURNAL, self._header)
 
-    def _give_up(self, sentence: str) -> None:
+    def _give_up(self, sentence: str) -> NoReturn:
         self._bad_input = sentence
-        pytest.exit(sentence, returncode=int(ExitCode.BAD_INPUT))
+        raise refusal(sentence, int(ExitCode.BAD_INPUT))
 
     def _head(self, collected: CollectedPlan) -> Header:
         settings = self._process.settings

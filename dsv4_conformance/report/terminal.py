@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def _number(value: float | None) -> str:
         return ""
     if not math.isfinite(value):
         return str(value)
-    return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e4 else f"{value:.0e}"
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e4 else ">9999"
 
 
 def table(lines: Sequence[tuple[str, ...]]) -> list[str]:
@@ -166,11 +167,12 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
 
 
 def _not_selected(journal: Journal) -> list[str]:
-    """One line per reason."""
+    """One paragraph per reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for entry in journal.header.not_selected:
         by_reason[entry.reason].append(entry.what)
-    return [f"{', '.join(sorted(what, key=order))}: {reason}" for reason, what in by_reason.items()]
+    told = [f"{', '.join(sorted(what, key=order))}: {reason}" for reason, what in by_reason.items()]
+    return [line for text in told for line in textwrap.wrap(text, 110, subsequent_indent="    ")]
 
 
 def _colour(row: Row) -> dict[str, bool]:

@@ -1,0 +1,90 @@
+"""The command ``dsv4-conformance``: a table of commands, each in a module of its own, imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from dsv4_conformance.errors import BadInput, ExitCode, HarnessError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("dsv4_conformance.cli.run:run", "Run the suites on an implementation."),
+    "smoke": ("dsv4_conformance.cli.smoke:smoke", "Is it the harness or the implementation? Seconds."),
+    "repro": ("dsv4_conformance.cli.repro:repro", "Re-run one case, or write it as a stand-alone script."),
+    "list": ("dsv4_conformance.cli.listing:listing", "List implementations, requirements, profiles or cases."),
+    "explain": ("dsv4_conformance.cli.explain:explain", "Explain a requirement: text, sources, public bugs, tests."),
+    "new-adapter": ("dsv4_conformance.cli.new_adapter:new_adapter", "Write a small adapter package to start from."),
+}
+"""Command -> ("module:function", its line in --help). The function's parameters are its options, as typer reads them;
+what it returns is the exit code, None being 0."""
+
+INTERRUPTED = 130
+
+
+class _Root(TyperGroup):
+    """Shows the table's lines in --help and imports a command's module only to run it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A stand-in that knows its line of help."""
+        return TyperCommand(name=cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command itself."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, _load(str(name)), rest
+
+
+def _load(name: str) -> Any:
+    module, _, function = COMMANDS[name][0].partition(":")
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name)(getattr(importlib.import_module(module), function))
+    return typer.main.get_command(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from dsv4_conformance import __version__
+
+        typer.echo(f"dsv4-conformance {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Is a DeepSeek-V4 attention kernel right? Conformance suites with a float64 oracle."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with an ExitCode, 130 after Ctrl-C. Bad input is one sentence on stderr."""
+    app = typer.Typer(cls=_Root, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+    app.callback()(_root)
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=arguments, prog_name="dsv4-conformance", standalone_mode=False)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BadInput as error:
+        typer.echo(f"dsv4-conformance: {error}", err=True)
+        code = ExitCode.BAD_INPUT
+    except HarnessError as error:
+        typer.echo(f"dsv4-conformance: {error} This is a fault of the suite; please report it.", err=True)
+        code = ExitCode.HARNESS_ERROR
+    except typer.Abort:
+        code = INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "exit_code"):  # not one of typer's own complaints about the words on the command line
+            traceback.print_exc()
+            sys.exit(int(ExitCode.HARNESS_ERROR))
+        error.show()  # type: ignore[attr-defined]
+        code = ExitCode.BAD_INPUT
+    sys.exit(int(code or 0))

@@ -1,0 +1,5 @@
+"""``python -m dsv4_conformance.cli``."""
+
+from dsv4_conformance.cli import main
+
+main()

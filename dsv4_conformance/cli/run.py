@@ -1,0 +1,37 @@
+"""``dsv4-conformance run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsv4_conformance.cli.options import Device, Impl, Profile, Results, Seed
+from dsv4_conformance.plugin.options import DEFAULT_IMPL, DEFAULT_PROFILE, DEFAULT_RESULTS
+
+
+def run(
+    impl: Impl = DEFAULT_IMPL,
+    profile: Profile = DEFAULT_PROFILE,
+    seed: Seed = "0",
+    results: Results = DEFAULT_RESULTS,
+    device: Device = "auto",
+    workers: Annotated[
+        str, typer.Option("-n", "--workers", metavar="N|auto", help="Processes; auto: one per GPU, else per CPU.")
+    ] = "0",
+    pytest_arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PYTEST ARGUMENTS]", help="Passed to pytest, such as -k or -x.")
+    ] = None,
+) -> int:
+    """Run the suites on an implementation, from any folder. Writes journal.jsonl and junit.xml to the results folder.
+
+    Exit code: 0 qualifies, 1 a failure or a gap, 2 bad input, 3 the harness failed, 5 nothing was checked.
+    """
+    from dsv4_conformance.cli.pytest_run import run_pytest
+
+    options = {"impl": impl, "profile": profile, "seed": seed, "results": results, "device": device}
+    words = [word for name, value in options.items() for word in (f"--dsv4-{name}", value)]
+    words += ["-n", workers, "--dist", "worksteal"] if workers != "0" else []
+    words += ["--junitxml", str(Path(results).expanduser() / "junit.xml")]
+    return run_pytest([*words, *(pytest_arguments or [])])
