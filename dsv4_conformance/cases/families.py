@@ -2,7 +2,16 @@
 
 from collections.abc import Callable, Iterator
 
-from dsv4_conformance.cases.case import AttentionCase, Case, FormatCase, HeadCase, PaddedCase, RankCase, ScopeShape
+from dsv4_conformance.cases.case import (
+    AttentionCase,
+    Case,
+    FormatCase,
+    HeadCase,
+    Lengths,
+    PaddedCase,
+    RankCase,
+    ScopeShape,
+)
 from dsv4_conformance.cases.draws import Draws
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
 from dsv4_conformance.cases.profiles import Size
@@ -69,11 +78,9 @@ def _sinks(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 def _lonely(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """The last row has no key: all holes, or lengths 0 in every scope."""
-    index = 0
-    for case in _rows(surface, size, seed):
+    for index, case in enumerate(_rows(surface, size, seed)):
         assert isinstance(case, AttentionCase)
-        lengths = ("mixed", "none")[index % 2]
-        index += 1
+        lengths: Lengths = "none" if index % 2 else "mixed"
         window = ScopeShape(case.window.slots, case.window.topk, case.window.page_size, lengths)
         extra = case.extra
         if extra is not None:
@@ -109,10 +116,8 @@ def _two_scopes(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 def _poisoned(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """Unreferenced slots, pads and tails hold NaN or Inf patterns in turn."""
-    index = 0
-    for case in _rows(surface, size, seed):
+    for index, case in enumerate(_rows(surface, size, seed)):
         yield case.with_(poison=("nan", "inf")[index % 2])
-        index += 1
 
 
 def _ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
@@ -130,20 +135,16 @@ def _ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
 def _padding(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """1, 8, 16, 32 and 64 real heads padded to 64 and 128; padded queries hold each fill in turn."""
     pairs = [(1, 64), (8, 64), (16, 64), (32, 64), (64, 128), (8, 128), (32, 128), (127, 128)]
-    index = 0
-    for attention in _stream("padding", surface, size, seed, lonely=False):
+    for index, attention in enumerate(_stream("padding", surface, size, seed, lonely=False)):
         real, padded = pairs[index % len(pairs)]
         fill = ("nan", "inf", "random", "zero")[(index + index // len(pairs)) % 4]
-        index += 1
         yield PaddedCase(surface, attention.with_(h_q=real), padded, fill)  # type: ignore[arg-type]
 
 
 def _head_counts(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """h_q in {1, 8, 16, 32, 64, 128}, one after the other."""
-    index = 0
-    for case in _stream("head_counts", surface, size, seed):
+    for index, case in enumerate(_stream("head_counts", surface, size, seed)):
         yield case.with_(h_q=(64, 128, 1, 8, 16, 32)[index % 6])
-        index += 1
 
 
 def _heads(surface: str, size: Size, seed: int) -> Iterator[Case]:

@@ -27,7 +27,7 @@ def rows(case: FormatCase, width: int, device: torch.device) -> Tensor:
     """
     n, tiles = case.tokens, width // TILE
     base = bf16_values(words(case.digest(), "rows", (n, width // 2), device), 124)
-    x = base.to(torch.float64).unflatten(-1, (tiles, TILE))
+    x = torch.unflatten(base.to(torch.float64), -1, (tiles, TILE))
     if case.data == "tiny":
         x = x * _tile_gain(case, tiles, -30, -12, device)
     elif case.data == "powers":

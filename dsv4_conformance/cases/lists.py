@@ -24,7 +24,7 @@ class Picks:
 
 
 def _lengths(case: AttentionCase, shape: ScopeShape, name: str, groups: int, device: torch.device) -> Tensor | None:
-    """topk_length int32 ``(groups,)``: a few-key first row, the rest anywhere, the last 0 if the case has a lonely row."""
+    """topk_length int32 ``(groups,)``: few keys first, the rest anywhere, the last 0 if the case has a lonely row."""
     root, topk = case.digest(), shape.topk
     if shape.lengths == "none":
         return None

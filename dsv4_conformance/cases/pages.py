@@ -1,4 +1,4 @@
-"""Paged caches filled directly with bytes: codes, scales, rope, and poison wherever nothing is referenced (spec §9.1)."""
+"""Paged caches filled with bytes: codes, scales, rope, and poison wherever nothing is referenced (spec §9.1)."""
 
 from dataclasses import dataclass
 
@@ -66,7 +66,7 @@ def fill_pages(case: AttentionCase, name: str, pages: Tensor, live: Tensor) -> N
     else:
         nope.bitwise_and_(~0x60606060).bitwise_or_(0x40404040)
     bf16_values(rope, 124)
-    data32.copy_(torch.where(keep, random, data32))
+    data32.copy_(random.masked_fill_(~keep, _FILL[case.poison]))
     byte = words(root, f"{name}/scale", (num_pages, page_size, 2), device)
     byte.bitwise_and_(0x03030303).bitwise_or_(0x74747474 if case.data == "edge" else 0x78787878)
     new_scales = byte.view(torch.uint8)

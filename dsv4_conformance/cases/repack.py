@@ -26,7 +26,8 @@ def copy_slots(source: Tensor, from_slots: Tensor, target: Tensor, to_slots: Ten
 def live_slots(scope: KVScope) -> Tensor:
     """Slots that some row references, sorted, int64."""
     lists = scope_lists(scope, "scope")
-    return lists.indices[lists.valid].unique()
+    slots: Tensor = torch.unique(lists.indices[lists.valid])
+    return slots
 
 
 def repack(call: DecodeCall, window_page: int, extra_page: int, key: int) -> DecodeCall:
@@ -54,7 +55,7 @@ def resurround(call: DecodeCall | PrefillCall, fill: Poison) -> DecodeCall | Pre
     """The same live rows at the same places, with ``fill`` in everything else: other slots, pads, tails, red zones."""
     if isinstance(call, PrefillCall):
         listed = call.indices.to(torch.int64)
-        live = listed[(listed >= 0) & (listed < call.kv.shape[0])].unique()
+        live = torch.unique(listed[(listed >= 0) & (listed < call.kv.shape[0])])
         value = {"nan": torch.nan, "inf": torch.inf, "none": 0.0}[fill]
         kv = torch.full_like(call.kv.contiguous(), value)
         kv[live] = call.kv[live]

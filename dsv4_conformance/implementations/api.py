@@ -27,7 +27,7 @@ SURFACE_METHODS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Identity:
-    """Who is under test. ``kind`` decides which surfaces a profile makes mandatory; ``notes`` are printed in reports."""
+    """Who is under test. ``kind`` decides which surfaces a profile makes mandatory; reports print ``notes``."""
 
     name: str
     version: str
@@ -99,8 +99,9 @@ class KVScope:
 
 @dataclass(frozen=True)
 class DecodeCall:
-    """One sparse decode call (spec §10). q bf16 ``(b, s_q, h_q, 512)``, last dim contiguous; sink fp32 ``(h_q,)`` or None;
-    ``scale`` multiplies dot products. ``out`` / ``lse``: preallocated outputs, given only if the adapter accepts them."""
+    """One sparse decode call (spec §10). q bf16 ``(b, s_q, h_q, 512)``, last dim contiguous; sink fp32 ``(h_q,)`` or
+    None; ``scale`` multiplies dot products. ``out`` / ``lse``: preallocated outputs, given only if the adapter accepts
+    them."""
 
     q: Tensor
     window: KVScope
@@ -143,10 +144,10 @@ class PrefillResult(NamedTuple):
 
 
 class Implementation:
-    """Base class of adapters. Subclass, declare ``identity``, ``devices`` and ``surfaces``, define the surfaces' methods.
+    """Base class of adapters: declare ``identity``, ``devices`` and ``surfaces``, and define the surfaces' methods.
 
-    The constructor receives the torch device string ("cpu", "cuda"). Import the engine inside methods or the constructor,
-    never at module level of an adapter that lives beside others.
+    The constructor receives the torch device string ("cpu", "cuda"). Import the engine inside methods or the
+    constructor, never at module level of an adapter that lives beside others.
     """
 
     identity: ClassVar[Identity]
@@ -200,11 +201,11 @@ class Implementation:
         raise NotImplementedError
 
     def pad_query(self, q: Tensor, padded: int) -> Tensor:
-        """HeadLayout: q ``(T, n_local, 512)`` -> ``(T, padded, 512)``, real heads first, the rest arbitrary. Spec §15."""
+        """HeadLayout: q ``(T, n_local, 512)`` -> ``(T, padded, 512)``, real heads first, then anything. Spec §15."""
         raise NotImplementedError
 
     def local_sink(self, sink: Tensor, rank: int, tp: int) -> Tensor:
-        """HeadLayout: this rank's sink, fp32 ``(padded,)``; the same storage on every call for one (rank, tp). Spec §15."""
+        """HeadLayout: this rank's sink, fp32 ``(padded,)``; one storage for all calls of one (rank, tp). Spec §15."""
         raise NotImplementedError
 
     def refresh_sink(self, sink: Tensor, rank: int, tp: int) -> None:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 OUT_FACTOR = 2.0
 OUT_DERIVATION = (
-    "2 x max error over 512 dims of a low-precision reference (bf16 q, K, P, out; float32 logits and sums; worse of two "
-    "P-rounding phases) against float64 in the same row and head, + 1 bf16 ulp at the row's largest |out|"
+    "2 x max error over 512 dims of a low-precision reference (bf16 q, K, P, out; float32 logits and sums; worse of "
+    "two P-rounding phases) against float64 in the same row and head, + 1 bf16 ulp at the row's largest |out|"
 )
 LOGIT_DERIVATION = (
     "2**-24 x (4 sqrt(512) x max(1, max |logit|) + 8 + sqrt(keys) + 2 |value|): random-walk bound of a float32 dot "

@@ -51,7 +51,7 @@ def margins(problem: Problem, truth: Truth, rows: int = 4, heads: int = 16) -> M
 
 
 def _rejection(right: Truth, output: str, wrongs: list[Answer]) -> Tensor:
-    """Per wrong answer, the best row's error in budgets, capped; -1 where ``output`` does not change. No device sync."""
+    """Per wrong answer, the best row's error in budgets, capped; -1 where ``output`` does not change. No sync."""
     want, budget = getattr(right.answer, output), getattr(right.budgets, output)
     got = torch.stack([getattr(wrong, output) for wrong in wrongs])
     error = torch.where(got == want, 0.0, (got - want).abs()).nan_to_num(nan=torch.inf)

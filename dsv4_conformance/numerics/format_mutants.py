@@ -37,7 +37,7 @@ def _rope_first(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> N
 
 def _rope_in_halves(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> None:
     """Rope pairs stored as halves instead of interleaved."""
-    rope = tokens[:, 448:].unflatten(-1, (32, 2)).transpose(-1, -2).flatten(-2)
+    rope = torch.unflatten(tokens[:, 448:], -1, (32, 2)).transpose(-1, -2).flatten(-2)
     pack(torch.cat((tokens[:, :448], rope), -1), slots, pages, floor)
 
 

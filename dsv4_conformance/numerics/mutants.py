@@ -181,7 +181,7 @@ def scale_exponent_minus_one(s: Setting) -> Answer | None:
 
 def rope_pairing_wrong(s: Setting) -> Answer | None:
     """Rope dims of the keys taken as halves instead of interleaved pairs."""
-    rope = s.keys[..., 448:].unflatten(-1, (2, 32)).transpose(-1, -2).flatten(-2)
+    rope = torch.unflatten(s.keys[..., 448:], -1, (2, 32)).transpose(-1, -2).flatten(-2)
     return s.attend(torch.cat((s.keys[..., :448], rope), -1), s.valid)
 
 
@@ -203,8 +203,9 @@ def softmax_scale_of_576(s: Setting) -> Answer | None:
 MUTANTS: dict[str, Mutant] = {
     f.__name__: f
     for f in (
-        zeros, sink_dropped, sink_of_another_rank, sink_scaled, sink_in_lse, window_minus_one, window_plus_one, key_dropped,
-        minus_one_as_slot_0, topk_length_ignored, last_block_lost, extra_scope_lost, scale_exponent_plus_one,
-        scale_exponent_minus_one, rope_pairing_wrong, neighbours_keys, lse_base_2, softmax_scale_of_576,
+        zeros, sink_dropped, sink_of_another_rank, sink_scaled, sink_in_lse, window_minus_one, window_plus_one,
+        key_dropped, minus_one_as_slot_0, topk_length_ignored, last_block_lost, extra_scope_lost,
+        scale_exponent_plus_one, scale_exponent_minus_one, rope_pairing_wrong, neighbours_keys, lse_base_2,
+        softmax_scale_of_576,
     )
 }  # fmt: skip

@@ -16,8 +16,8 @@ class Scope:
 
     ``fetch``: int64 slots ``(...)`` -> rows ``(..., 512)`` (values exact in bf16). ``indices``: ``(R, N)`` integers;
     ``length``: ``(R,)`` leftmost entries to process, None = all. ``limit``: None (decode: only -1 is a hole; other
-    values inside the length are the caller's promise) or s_kv (prefill: < 0 and >= limit are holes). ``slots``: how many rows
-    exist; no definition needs it, but a mistaken reader does (numerics/mutants.py).
+    values inside the length are the caller's promise) or s_kv (prefill: < 0 and >= limit are holes). ``slots``: how
+    many rows exist; no definition needs it, but a mistaken reader does (numerics/mutants.py).
     """
 
     fetch: Fetch
@@ -42,7 +42,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Problem:
-    """Queries q ``(R, H, 512)`` against the multiset union of ``scopes``; sink ``(H,)`` or None; ``scale`` of logits."""
+    """Queries q ``(R, H, 512)`` against the multiset union of ``scopes``; sink ``(H,)`` or None; logit ``scale``."""
 
     q: Tensor
     scopes: tuple[Scope, ...]
@@ -58,7 +58,7 @@ class Problem:
         return replace(self, q=self.q[:, chosen], sink=None if self.sink is None else self.sink[chosen])
 
     def gather(self) -> tuple[Tensor, Tensor]:
-        """Keys ``(R, N, 512)`` in stored precision, invalid rows zero, and their validity ``(R, N)``; scopes in order."""
+        """Keys ``(R, N, 512)`` in stored precision, invalid rows zero, and validity ``(R, N)``; scopes in order."""
         valid = [scope.valid() for scope in self.scopes]
         keys = [s.fetch(s.indices.to(torch.int64).masked_fill(~v, 0)) for s, v in zip(self.scopes, valid, strict=True)]
         for rows, mask in zip(keys, valid, strict=True):

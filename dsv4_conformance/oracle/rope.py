@@ -48,7 +48,7 @@ def rotate(x: Tensor, table: Tensor, inverse: bool = False) -> Tensor:
     Interleaved pairs ``(D - 2 pairs + 2j, + 2j + 1)``; ``inverse`` uses the conjugate angle (spec §3).
     """
     pairs = table.shape[-2]
-    plain, turned = x[..., : -2 * pairs], x[..., -2 * pairs :].unflatten(-1, (pairs, 2))
+    plain, turned = x[..., : -2 * pairs], torch.unflatten(x[..., -2 * pairs :], -1, (pairs, 2))
     a, b = turned.unbind(-1)
     cos, sin = table.unbind(-1)
     if inverse:

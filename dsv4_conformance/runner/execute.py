@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,8 +23,8 @@ Call = DecodeCall | PrefillCall
 
 @dataclass(frozen=True)
 class Outputs:
-    """Copies of what a call returned, rows first: out bf16 ``(R, h_q, 512)``; lse, max_logits fp32 ``(R, h_q)``, natural
-    logarithm, +inf lse in lonely rows. ``max_logits`` is None where the surface or the adapter has none."""
+    """Copies of what a call returned, rows first: out bf16 ``(R, h_q, 512)``; lse, max_logits fp32 ``(R, h_q)``,
+    natural logarithm, +inf lse in lonely rows. ``max_logits`` is None where the surface or the adapter has none."""
 
     out: Tensor
     lse: Tensor
@@ -107,7 +108,8 @@ def run_guarded(implementation: Implementation, call: Call) -> Outputs:
     guarded: list[GuardedOutput] = []
     if convention.accepts_out:
         guarded = [GuardedOutput.allocate(n, shape, dtype, call.q.device) for n, (shape, dtype) in wanted.items()]
-        call = replace(call, **{g.name: g.view for g in guarded})
+        views: dict[str, Any] = {g.name: g.view for g in guarded}
+        call = replace(call, **views)
     else:
         poison_allocator(list(wanted.values()), call.q.device)
     try:

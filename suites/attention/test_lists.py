@@ -47,7 +47,7 @@ def test_hole_equals_a_shorter_list(subject: Subject, case: AttentionCase) -> No
 
 @requirement("INV-14", on=ATTENTION, cases="lengths")
 def test_entries_beyond_the_length_have_no_effect(subject: Subject, case: AttentionCase) -> None:
-    """INV-14: garbage beyond topk_length (INT_MIN, INT_MAX, live slots; prefill: any hole form) equals -1, bit for bit."""
+    """INV-14: garbage beyond topk_length (INT_MIN, INT_MAX, live slots; prefill: any hole) equals -1, bit for bit."""
     call = subject.build(case)
     garbage = subject.judge(call)
     plain = subject.run(holes_beyond(call))

@@ -45,11 +45,12 @@ def test_written_bytes_stand_where_the_layout_says(subject: Subject, case: Forma
     subject.ask("pack", tokens, slots, place.pages, writes=(2,))
     got, want = _without_pads(place.pages, place.slots), _without_pads(wanted, place.slots)
     differs = torch.nonzero(got != want).flatten()
-    at = int(differs[0]) - place.pages.storage_offset() if len(differs) else 0
+    at = int(differs[0]) - int(place.pages.storage_offset()) if len(differs) else 0
     page, inside = divmod(at, PageLayout(case.page_size).page_bytes)
     subject.expect(
         len(differs) == 0,
-        f"pack wrote {len(differs)} wrong bytes, the first in page {page} at byte {inside} (page size {case.page_size}).",
+        f"pack wrote {len(differs)} wrong bytes, the first in page {page} at byte {inside} "
+        f"(page size {case.page_size}).",
     )
 
 
@@ -69,7 +70,7 @@ def test_dequantised_rows_are_exact(subject: Subject, case: FormatCase) -> None:
     got = subject.promised(
         "unpack", subject.ask("unpack", place.pages, place.slots), (case.tokens, 512), torch.bfloat16
     )
-    value = kv_format.e4m3_value(data[page, row, :448]).unflatten(-1, (7, 64))
+    value = torch.unflatten(kv_format.e4m3_value(data[page, row, :448]), -1, (7, 64))
     value = (value * torch.exp2(scales[page, row, :7].to(torch.float64) - 127)[..., None]).flatten(-2)
     subject.expect(
         torch.equal(got[:, :448].to(torch.float64), value), "a dequantised value is not code * 2**(byte - 127)."
@@ -99,12 +100,12 @@ def test_quantising_twice_changes_no_value(subject: Subject, case: FormatCase) -
 
 @requirement("INV-63", on=PAGES, cases="kv_tokens")
 def test_scale_is_the_smallest_power_of_two_that_fits(subject: Subject, case: FormatCase) -> None:
-    """INV-63: maximum 448 * 2**k gives byte 127 + k, the next bf16 above 128 + k; the floor rule holds; nothing is NaN."""
+    """INV-63: maximum 448 * 2**k gives byte 127 + k, the next bf16 above 128 + k; the floor holds; nothing is NaN."""
     exact, place = rows(case.with_(data="powers"), 512, subject.device), placement(case, subject.device)
     subject.ask("pack", exact, place.slots, place.pages, writes=(2,))
     page, row = place.slots // case.page_size, place.slots % case.page_size
     data, scales = kv_format.page_views(place.pages)
-    top = exact[:, :448].to(torch.float64).unflatten(-1, (7, 64)).abs().amax(-1)
+    top = torch.unflatten(exact[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1)
     above = (torch.arange(case.tokens, device=subject.device) % 2 == 1)[:, None]
     wanted = torch.log2(torch.where(above, top / 450 * 448, top) / 448) + 127 + above
     floor = Ue8m0Floor(_floor(subject)).min_byte
@@ -118,7 +119,7 @@ def test_scale_is_the_smallest_power_of_two_that_fits(subject: Subject, case: Fo
         subject.ask("pack", tokens, fresh.slots, fresh.pages, writes=(2,))
         data, scales = kv_format.page_views(fresh.pages)
         expected = kv_format.scale_exponent(
-            tokens[:, :448].to(torch.float64).unflatten(-1, (7, 64)).abs().amax(-1), _floor(subject)
+            torch.unflatten(tokens[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1), _floor(subject)
         )
         got = scales[page, row, :7].to(torch.int64) - 127
         subject.expect(torch.equal(got, expected), f"a tile of kind {data_kind!r} has the wrong exponent.")

@@ -15,7 +15,7 @@ LAYOUT = ("HeadLayout",)
 
 
 def pad_call(call: Call, padded: int, fill: str, key: int) -> Call:
-    """The call with heads appended up to ``padded``: their queries hold ``fill``, their sinks 0, random values or NaN."""
+    """The call with heads appended up to ``padded``: their queries hold ``fill``, their sinks 0, a value or NaN."""
     missing = padded - call.q.shape[-2]
     shape = (*call.q.shape[:-2], missing, 512)
     if fill == "random":
@@ -45,7 +45,7 @@ def _real(truth: Truth, padded: int) -> Truth:
 
 @requirement("INV-51", on=ATTENTION, cases="padding")
 def test_padded_heads_do_not_reach_real_ones(subject: Subject, case: PaddedCase) -> None:
-    """INV-51: whatever padded queries and sinks hold (0, random, Inf, NaN), real heads keep every bit, and are right."""
+    """INV-51: whatever padded queries and sinks hold (0, random, Inf, NaN), real heads are right and keep every bit."""
     call = subject.build(case.attention)
     real = slice(0, case.attention.h_q)
     truth = subject.truth(call)

@@ -105,7 +105,7 @@ def _sinks(case: HeadCase, device: torch.device) -> torch.Tensor:
 
 @requirement("INV-53", on=LAYOUT, cases="heads")
 def test_local_sink_is_the_rank_s_slice_kept_in_one_place(subject: Subject, case: HeadCase) -> None:
-    """INV-53: local_sink starts with sink[rank n : (rank + 1) n]; a second call returns the same storage; tp = 1: itself."""
+    """INV-53: local_sink starts with sink[rank n : (rank + 1) n], in the same storage every time; tp = 1: itself."""
     sink, local = _sinks(case, subject.device), case.n_heads // case.tp
     padded = subject.ask("padded_heads", case.n_heads, case.tp)
     first = subject.promised(
