@@ -20,6 +20,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "no model type": lambda: without("model_type"),
     "flat rope parameters": lambda: without("rope_scaling") | {"rope_parameters": YARN | {"rope_theta": 10000}},
     "both layer spellings": lambda: flash() | {"layer_types": transformers_flash()["layer_types"]},
+    "old rate names": lambda: flash() | {"compress_rate_csa": 4, "compress_rate_hca": 128},
     "ratio 1 for uncompressed": lambda: flash() | {"compress_ratios": [r or 1 for r in flash()["compress_ratios"]]},
 }
 
@@ -59,6 +60,11 @@ def test_more_draft_layers_are_kept() -> None:
     assert Geometry.from_config(config).draft_layers == 3
 
 
+def test_one_is_a_positive_integer() -> None:
+    config = flash() | {"num_hidden_layers": 1, "compress_ratios": [4]}
+    assert Geometry.from_config(config).layer_census == {0: 0, 4: 1, 128: 0}
+
+
 def test_values_are_taken_from_the_config() -> None:
     config = yarn(factor=40, beta_slow=2, original_max_position_embeddings=4096)
     config |= {"index_topk": 1024, "compress_rope_theta": 40000, "rms_norm_eps": 1e-5}
@@ -93,6 +99,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "float": (flash() | {"hidden_size": 4096.0}, "hidden_size is 4096.0; write a positive integer"),
     "bool": (flash() | {"o_groups": True}, "o_groups is True; write a positive integer"),
     "zero": (flash() | {"sliding_window": 0}, "sliding_window is 0; write a positive integer"),
+    "zero number": (flash() | {"rms_norm_eps": 0}, "rms_norm_eps is 0; write a positive finite number"),
     "negative": (flash() | {"rope_theta": -1.0}, "rope_theta is -1.0; write a positive finite number"),
     "infinite": (
         flash() | {"compress_rope_theta": float("inf")},

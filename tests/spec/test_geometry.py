@@ -62,8 +62,10 @@ def test_scales_are_those_that_engines_compute() -> None:
 
 
 def test_tiny_keeps_what_layouts_and_masks_depend_on() -> None:
-    kept = ("head_dim", "qk_rope_head_dim", "sliding_window", "index_head_dim", "rope_scaling", "compress_rope_theta")
-    assert all(getattr(TINY, name) == getattr(FLASH, name) for name in kept)
+    free = {"num_hidden_layers", "hidden_size", "num_attention_heads", "q_lora_rank", "o_groups", "o_lora_rank"}
+    free |= {"name", "index_topk", "compress_ratios"}
+    kept = {field.name for field in dataclasses.fields(Geometry)} - free
+    assert {name: getattr(TINY, name) for name in kept} == {name: getattr(FLASH, name) for name in kept}
     assert (TINY.num_attention_heads, TINY.index_topk) == (8, 64)
     assert set(TINY.layer_ratios) == {0, 4, 128}
     assert 2 in TINY.tp_sizes
@@ -79,6 +81,10 @@ def test_local_heads() -> None:
     assert [PRO.local_heads(tp) for tp in (1, 2, 8, 16)] == [128, 64, 16, 8]
     with pytest.raises(BadInput, match=r"tp 16 does not split flash, whose o_groups is 8; use one of 1, 2, 4, 8\."):
         FLASH.local_heads(16)
+
+
+def test_factor_1_means_no_scaling_and_is_allowed() -> None:
+    assert dataclasses.replace(FLASH, rope_scaling=YarnScaling(1, 65536, 32, 1)).rope_scaling.factor == 1
 
 
 def test_name_is_only_a_label() -> None:

@@ -6,8 +6,14 @@ import pytest
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.spec.kv_layout import (
+    C4_PAGE,
+    C128_PAGE,
+    FP8_MAX,
     INDEX_KEY_FP4,
     INDEX_KEY_FP8,
+    UE8M0_BIAS,
+    UE8M0_NAN,
+    WINDOW_PAGE,
     PageLayout,
     Ue8m0Floor,
     compressed_page_size,
@@ -22,6 +28,20 @@ def test_published_page_sizes(page_size: int, scales_at: int, raw: int, page: in
     layout = PageLayout(page_size)
     assert layout.scale_offset(0) == scales_at
     assert (layout.raw_bytes, layout.page_bytes) == (raw, page)
+
+
+def test_parts_of_a_token_add_up() -> None:
+    assert (PageLayout.NOPE + PageLayout.ROPE, PageLayout.TILE * PageLayout.TILES) == (512, 448)
+    assert (PageLayout.HEAD_DIM, PageLayout.TILE) == (512, 64)
+    assert PageLayout.DATA_BYTES == PageLayout.NOPE + 2 * PageLayout.ROPE
+    assert PageLayout.SCALE_BYTES == PageLayout.TILES + 1
+    assert PageLayout.TOKEN_BYTES == PageLayout.DATA_BYTES + PageLayout.SCALE_BYTES == 584
+
+
+def test_fp8_constants() -> None:
+    # largest e4m3fn value: exponent 8, mantissa 1.75 (1.875 is NaN)
+    assert FP8_MAX == 1.75 * 2**8
+    assert (UE8M0_BIAS, UE8M0_NAN) == (127, 255)
 
 
 def test_offsets_of_one_token() -> None:
@@ -64,6 +84,7 @@ def test_index_key_pages() -> None:
         8444,
     ]
     assert [INDEX_KEY_FP4.value_offset(1), INDEX_KEY_FP4.scale_offset(1)] == [64, 4100]
+    assert INDEX_KEY_FP8.DIM == 128
     # a key's scales cover its 128 dims
     assert INDEX_KEY_FP8.block * INDEX_KEY_FP8.scale_bytes // 4 == 128
     assert INDEX_KEY_FP4.block * INDEX_KEY_FP4.scale_bytes == 128
@@ -83,6 +104,7 @@ def test_floor_bytes_follow_from_the_floor(floor: str, byte: int) -> None:
 
 
 def test_one_page_of_a_compressed_pool_covers_one_full_page() -> None:
-    assert [compressed_page_size(ratio) for ratio in (4, 128)] == [64, 2]
+    assert WINDOW_PAGE == 256
+    assert [compressed_page_size(ratio) for ratio in (4, 128)] == [C4_PAGE, C128_PAGE] == [64, 2]
     with pytest.raises(BadInput, match="ratio 0 has no compressed cache; use 4 or 128"):
         compressed_page_size(0)
