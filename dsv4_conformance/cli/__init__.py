@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "repro": ("dsv4_conformance.cli.repro:repro", "Re-run one case, or write it as a stand-alone script."),
     "list": ("dsv4_conformance.cli.listing:listing", "List implementations, requirements, profiles or cases."),
     "explain": ("dsv4_conformance.cli.explain:explain", "Explain a requirement: text, sources, public bugs, tests."),
+    "bench": ("dsv4_conformance.cli.bench:bench", "Measure how fast the harness judges."),
     "new-adapter": ("dsv4_conformance.cli.new_adapter:new_adapter", "Write a small adapter package to start from."),
 }
 """Command -> ("module:function", its line in --help). The function's parameters are its options, as typer reads them;

@@ -19,7 +19,7 @@ _NOPE, _TILE, _TILES = PageLayout.NOPE, PageLayout.TILE, PageLayout.TILES
 
 
 def e4m3_value(codes: Tensor) -> Tensor:
-    """Value of e4m3fn codes (uint8, any shape) as float64: sign, 4 exponent bits of bias 7, 3 mantissa bits, 0x7f NaN."""
+    """float64 value of e4m3fn codes (uint8, any shape): sign, 4 exponent bits of bias 7, 3 mantissa bits, 0x7f NaN."""
     code = codes.to(torch.int64)
     sign = 1.0 - 2.0 * ((code >> 7) & 1).to(torch.float64)
     exponent, mantissa = (code >> 3) & 15, (code & 7).to(torch.float64)
@@ -54,7 +54,7 @@ def scale_exponent(amax: Tensor, floor: Floor = "amax_1e-4") -> Tensor:
 
 def quantise(nope: Tensor, floor: Floor = "amax_1e-4") -> tuple[Tensor, Tensor]:
     """Codes uint8 ``(n, 448)`` and scale bytes uint8 ``(n, 7)`` of nope rows ``(n, 448)`` (spec §9.2)."""
-    tiles = nope.to(torch.float64).unflatten(-1, (_TILES, _TILE))
+    tiles = torch.unflatten(nope.to(torch.float64), -1, (_TILES, _TILE))
     exponent = scale_exponent(tiles.abs().amax(-1), floor)
     scaled = tiles * torch.exp2(-exponent.to(torch.float64))[..., None]
     codes = e4m3_code(scaled.clamp(-E4M3_MAX, E4M3_MAX)).flatten(-2)
@@ -63,10 +63,10 @@ def quantise(nope: Tensor, floor: Floor = "amax_1e-4") -> tuple[Tensor, Tensor]:
 
 @cache
 def _ue8m0(device: torch.device) -> Tensor:
-    """float32 value of each UE8M0 byte: 2**(byte - 127), byte 255 = NaN."""
+    """bf16 value of each UE8M0 byte, exact: 2**(byte - 127), byte 255 = NaN."""
     table = torch.exp2(torch.arange(256, dtype=torch.float64) - 127)
     table[255] = torch.nan
-    return table.to(torch.float32).to(device)
+    return table.to(torch.bfloat16).to(device)
 
 
 def dequantise(data: Tensor, scales: Tensor) -> Tensor:
@@ -74,15 +74,20 @@ def dequantise(data: Tensor, scales: Tensor) -> Tensor:
 
     bf16 holds ``e4m3 * 2**e`` exactly wherever it neither overflows nor underflows (spec §9.2).
     """
-    codes = data[..., :_NOPE].contiguous().view(torch.float8_e4m3fn).to(torch.float32)
+    codes = data.contiguous().view(torch.float8_e4m3fn)[..., :_NOPE].to(torch.bfloat16)
     factor = _ue8m0(data.device)[scales[..., :_TILES].to(torch.int64)]
-    nope = (codes.unflatten(-1, (_TILES, _TILE)) * factor[..., None]).flatten(-2)
-    rope = data[..., _NOPE:].contiguous().view(torch.bfloat16)
-    return torch.cat((nope.to(torch.bfloat16), rope), dim=-1)
+    rows = torch.empty((*data.shape[:-1], PageLayout.HEAD_DIM), dtype=torch.bfloat16, device=data.device)
+    torch.mul(
+        torch.unflatten(codes, -1, (_TILES, _TILE)),
+        factor[..., None],
+        out=torch.unflatten(rows[..., :_NOPE], -1, (_TILES, _TILE)),
+    )
+    rows[..., _NOPE:] = data[..., _NOPE:].contiguous().view(torch.bfloat16)
+    return rows
 
 
 def page_views(pages: Tensor) -> tuple[Tensor, Tensor]:
-    """Data ``(num_pages, P, 576)`` and scale ``(num_pages, P, 8)`` views of a kernel view ``(num_pages, P, 1, 584)``."""
+    """Data ``(num_pages, P, 576)`` and scales ``(num_pages, P, 8)`` of a kernel view ``(num_pages, P, 1, 584)``."""
     num_pages, page_size = pages.shape[0], pages.shape[1]
     stride, start = pages.stride(0), pages.storage_offset()
     data = pages.as_strided((num_pages, page_size, PageLayout.DATA_BYTES), (stride, PageLayout.DATA_BYTES, 1), start)
@@ -95,9 +100,22 @@ def page_views(pages: Tensor) -> tuple[Tensor, Tensor]:
 
 def unpack(pages: Tensor, slots: Tensor) -> Tensor:
     """Rows bf16 ``(*slots.shape, 512)`` stored at ``slots`` of a kernel view (exact values, spec §9.1-9.2)."""
-    data, scales = page_views(pages)
-    page, row = slots // pages.shape[1], slots % pages.shape[1]
-    return dequantise(data[page, row], scales[page, row])
+    num_pages, page_size = pages.shape[:2]
+    stride, start = pages.stride(0), pages.storage_offset()
+    page, row = slots // page_size, slots % page_size
+    if stride % PageLayout.DATA_BYTES or start % 8:
+        data, scales = page_views(pages)
+        return dequantise(data[page, row], scales[page, row])
+    # Pages are whole multiples of a data row, so data rows can be picked from one table of rows, scales from words.
+    per_page = stride // PageLayout.DATA_BYTES
+    table = pages.as_strided(
+        ((num_pages - 1) * per_page + page_size, PageLayout.DATA_BYTES), (PageLayout.DATA_BYTES, 1)
+    )
+    data = table.view(torch.int64).index_select(0, (page * per_page + row).flatten()).view(torch.uint8)
+    scale_start = PageLayout.DATA_BYTES * page_size
+    words = pages.as_strided((((num_pages - 1) * stride + scale_start) // 8 + page_size, 8), (8, 1)).view(torch.int64)
+    scales = words[:, 0].index_select(0, ((page * stride + scale_start) // 8 + row).flatten())
+    return dequantise(data, scales[:, None].view(torch.uint8)).view(*slots.shape, PageLayout.HEAD_DIM)
 
 
 def pack(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor = "amax_1e-4") -> None:

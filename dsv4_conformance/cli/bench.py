@@ -1,0 +1,75 @@
+"""``dsv4-conformance bench harness``: how fast the harness judges, and what bounds it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsv4_conformance.bench.grids import EVERY, GRIDS, PUBLISHED_RATE
+from dsv4_conformance.errors import BadInput
+
+
+def bench(
+    what: Annotated[str, typer.Argument(help="What to measure: harness.")],
+    impl: Annotated[str, typer.Option(help="Implementation that the cases run on.")] = "builtin",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    grid: Annotated[str, typer.Option(help="decode, prefill or both.")] = "both",
+    stride: Annotated[int, typer.Option(min=1, help="Take every STRIDE-th case of a grid.")] = 1,
+    margins: Annotated[bool, typer.Option(help="Time the discrimination margins too, as the suites do.")] = True,
+    output: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+) -> int:
+    """Measure cases per second in one process: generation, kernel, float64 oracle and verdict together."""
+    if what != "harness":
+        raise BadInput(f"Unknown benchmark {what!r}: the one there is is called harness.")
+    names = list(GRIDS) if grid == "both" else [grid]
+    if unknown := [name for name in names if name not in GRIDS]:
+        raise BadInput(f"Unknown grid {unknown[0]!r}: choose decode, prefill or both.")
+    from dsv4_conformance.implementations.registry import check_device, load
+
+    implementation = load(impl)
+    where = check_device(implementation, device)
+    return _measure(implementation, where, names, stride, margins, output)
+
+
+def _measure(
+    implementation: type, where: str, names: list[str], stride: int, margins: bool, output: Path | None
+) -> int:
+    import torch
+
+    from dsv4_conformance.bench.harness import ceilings, measure
+    from dsv4_conformance.runner.session import Session
+
+    session = Session(implementation, where)
+    kind = torch.cuda.get_device_name() if where == "cuda" else "CPU"
+    copy, product = ceilings(session.device)
+    typer.echo(f"{implementation.identity.name} {implementation.identity.version} on {kind}, torch {torch.__version__}")
+    typer.echo(f"ceilings measured here: copy {copy / 1e12:.2f} TB/s, float64 product {product / 1e12:.1f} TFLOP/s")
+    figures: dict[str, object] = {"device": kind, "torch": torch.__version__, "copy": copy, "float64": product}
+    failed = 0
+    for name in names:
+        rate = measure(session.implementation, session.device, list(GRIDS[name]())[::stride], margins)
+        failed += len(rate.failures)
+        stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in rate.stage_ms.items())
+        floor = max(rate.flops / product, rate.bytes_ / copy) * 1e3
+        typer.echo(
+            f"{name}: {rate.cases} cases in {rate.seconds:.1f} s = {rate.per_second:.1f} cases/s"
+            f" ({'with' if margins else 'without'} margins; FlashMLA's own test: {PUBLISHED_RATE[name]} cases/s"
+            f" on an H200), {len(rate.failures)} failed"
+        )
+        typer.echo(f"  ms per case by stage, synchronised, every {EVERY}th case: {stages}")
+        typer.echo(
+            f"  a mean case stores {rate.elements / 1e6:.0f} million key values; its oracle does {rate.flops / 1e9:.1f} "
+            f"GFLOP and moves {rate.bytes_ / 1e9:.2f} GB: at least {floor:.2f} ms at these ceilings"
+        )
+        for sentence in rate.failures[:5]:
+            typer.echo(f"  {sentence}")
+        figures[name] = vars(rate) | {"per_second": rate.per_second, "floor_ms": floor}
+    if output is not None:
+        try:
+            output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"Cannot write {str(output)!r} ({error.strerror}); name a file in a writable folder.") from error
+    return 1 if failed else 0
