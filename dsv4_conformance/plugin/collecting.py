@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +22,14 @@ if TYPE_CHECKING:
 class CollectedPlan:
     """What a process collected: rows (case_id, requirement, surface, nodeid), and what it left out and why.
 
-    ``deselected``: cases per requirement that the user's -k, -m or --deselect took out. ``unknown``: ids of --dsv4-case
-    that no collected test has. ``problem``: the sentence that keeps the run from beginning, "" if nothing does.
+    ``seen``: every requirement of which a test was collected. ``deselected``: cases per requirement that were taken out
+    on the command line. ``unknown``: ids of --dsv4-case that no collected test has. ``problem``: the sentence that keeps
+    the run from beginning, "" if nothing does.
     """
 
     rows: list[tuple[str, str, str, str]] = field(default_factory=list)
     not_selected: dict[str, str] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
     deselected: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     problem: str = ""
@@ -51,7 +52,6 @@ class Collecting:
     def __init__(self, process: Process, recording: Recording | None) -> None:
         self._process = process
         self._recording = recording
-        self._deselected: Counter[str] = Counter()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One set of parameters per planned case, named by the case's label."""
@@ -64,10 +64,6 @@ class Collecting:
         """Remember on the item what it is in the plan."""
         if isinstance(getattr(getattr(item, "obj", None), "dsv4", None), TestSpec):
             item.stash[PLANNED] = item.callspec.params["case"]  # type: ignore[attr-defined]
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Count what the user's selection takes out."""
-        self._deselected.update(item.stash[PLANNED].requirement.id for item in items if PLANNED in item.stash)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -86,7 +82,9 @@ class Collecting:
         return CollectedPlan(
             rows=[(item.case_id, item.requirement.id, item.surface, nodeid) for item, nodeid in planned],
             not_selected=planner.not_selected,
-            deselected=dict(self._deselected),
+            seen=sorted(planner.seen),
+            # By -k, -m or --deselect, or by naming a test: then its neighbours are made as well, and dropped.
+            deselected=dict(planner.expanded() - Counter(item.requirement.id for item, _ in planned)),
             # With modules that failed to import nobody can say that a case does not exist.
             unknown=[] if session.testsfailed else planner.missing_cases(),
         )

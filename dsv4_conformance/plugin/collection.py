@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ class Planner:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.not_selected: dict[str, str] = {}
+        self.seen: set[str] = set()
+        """Requirements of all functions that were collected, whether or not any case of theirs is planned."""
         self.found: set[str] = set()
         self._items: dict[Callable[..., Any], list[PlannedItem]] = {}
 
@@ -40,9 +43,14 @@ class Planner:
 
         Raises HarnessError if the function names a requirement that the registry lacks.
         """
+        self.seen.add(spec.requirement)
         if function not in self._items:
             self._items[function] = list(self._expand(function.__name__, spec))
         return self._items[function]
+
+    def expanded(self) -> Counter[str]:
+        """How many items each requirement got."""
+        return Counter(item.requirement.id for items in self._items.values() for item in items)
 
     def missing_cases(self) -> list[str]:
         """Case ids that the user asked for and no collected test has."""

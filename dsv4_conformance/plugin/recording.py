@@ -30,7 +30,7 @@ from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.refusal import refusal
 from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, new_run_id, now
-from dsv4_conformance.status import QUALIFYING, Status
+from dsv4_conformance.status import Status
 
 INTERRUPTED = 130
 
@@ -110,18 +110,17 @@ class Recording:
             requirements=[Named(id=r.id, level=r.level, title=r.title) for r in requirements],
             plan=plan,
             plan_hash=plan_hash(plan),
-            not_selected=self._left_out(collected, set(planned)),
+            not_selected=self._left_out(collected),
         )
 
-    def _left_out(self, collected: CollectedPlan, planned: set[str]) -> list[NotSelected]:
+    def _left_out(self, collected: CollectedPlan) -> list[NotSelected]:
         left = dict(collected.not_selected)
         partial = []
         if self._process.settings.options.cases:
             partial.append("only cases named by --dsv4-case")
             left["all other cases"] = "--dsv4-case names the cases to run"
         else:
-            known = planned | set(left) | set(collected.deselected)
-            missing = [name for name in self._process.settings.registry.ids if name not in known]
+            missing = [name for name in self._process.settings.registry.ids if name not in collected.seen]
             left |= {name: "its tests were not collected" for name in missing}
             partial += [f"{len(missing)} requirement(s) not collected"] if missing else []
         for name, count in collected.deselected.items():
@@ -184,7 +183,9 @@ class Recording:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A suite module that cannot be collected is the harness's failure."""
-        self._collection_failed |= report.failed
+        if report.failed:
+            self._collection_failed = True
+            self._why_not_run = "A suite module could not be collected."
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Ctrl-C, as opposed to pytest's own reasons to stop, which arrive here as well."""
@@ -206,16 +207,15 @@ class Recording:
                 self._write(crashes.payload(entry, Status.NOT_RUN, self._why_not_run, "", self._reproducer(entry)))
         results = list(self._results.values())
         statuses = [result.status for result in results]
-        code = self._exit_code(statuses, exitstatus)
-        clean = all(status in QUALIFYING for status in statuses)
+        code, note = self._judge(statuses, exitstatus)
         counts = count_statuses(results)
         self.footer = Footer(
             finished=now(),
             counts=counts,
             requirements=verdict.by_requirement((result.requirement, result.status) for result in results),
             exit_code=code,
-            qualifies=code == ExitCode.QUALIFIES and clean and not self._partial,
-            verdict=verdict.sentence(code, self._header.profile, counts, self._partial, self._bad_input),
+            qualifies=code == ExitCode.QUALIFIES and not note,
+            verdict=verdict.sentence(code, self._header.profile, counts, note),
             results_hash=results_hash(results),
         )
         assert self._writer is not None
@@ -231,17 +231,18 @@ class Recording:
     def _reproducer(self, entry: PlanEntry) -> str:
         return self._process.settings.options.reproducer(entry.case_id)
 
-    def _exit_code(self, statuses: list[Status], exitstatus: int) -> int:
+    def _judge(self, statuses: list[Status], exitstatus: int) -> tuple[int, str]:
+        """Exit code, and what the verdict has to say beyond the counts."""
         if self._bad_input:
-            return ExitCode.BAD_INPUT
+            return ExitCode.BAD_INPUT, self._bad_input
         if self._interrupted:
-            return INTERRUPTED
-        code = verdict.exit_code(statuses)
-        if code == ExitCode.FAILED:
-            return code
-        if self._collection_failed or exitstatus == pytest.ExitCode.INTERNAL_ERROR:
-            return ExitCode.HARNESS_ERROR
-        return ExitCode.FAILED if self._others_failed else code
+            return INTERRUPTED, "interrupted"
+        broken = "pytest failed internally" if exitstatus == pytest.ExitCode.INTERNAL_ERROR else ""
+        broken = "a suite module could not be collected" if self._collection_failed else broken
+        code = verdict.exit_code(statuses, harness_failed=bool(broken))
+        if self._others_failed and code in (ExitCode.QUALIFIES, ExitCode.NOTHING_CHECKED):
+            return ExitCode.FAILED, "a test outside the suites failed"
+        return code, broken or self._partial
 
     def pytest_unconfigure(self) -> None:
         """Let another run have the results folder."""

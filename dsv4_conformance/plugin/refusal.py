@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-# pytest prints the type's name before the sentence: the user should read who speaks, not the name of a class of pytest's.
+# pytest prints the type's name before the sentence: the user should read who speaks, not the name of a class.
 _EXIT: Any = type("dsv4-conformance", (pytest.exit.Exception,), {"__module__": "builtins"})
 
 

@@ -40,34 +40,37 @@ def order(requirement: str) -> tuple[str, int]:
     return (area, int(number)) if number.isdecimal() else (requirement, 0)
 
 
-def exit_code(statuses: Collection[Status]) -> ExitCode:
-    """1 before 3: what an implementation did wrong stays true when the harness stumbled over another case as well."""
-    harness = Status.HARNESS_ERROR in statuses
-    bad = [status for status in statuses if status not in QUALIFYING and status is not Status.HARNESS_ERROR]
-    if any(status is not Status.NOT_RUN for status in bad):
+def exit_code(statuses: Collection[Status], *, harness_failed: bool = False) -> ExitCode:
+    """The exit code of a run whose planned cases ended so; ``harness_failed``: something outside any case went wrong.
+
+    1 before 3: what an implementation did wrong stays true when the harness stumbled as well. 3 before a mere
+    gap.
+    """
+    bad = set(statuses) - QUALIFYING
+    if bad - {Status.NOT_RUN, Status.HARNESS_ERROR}:
         return ExitCode.FAILED
-    if harness:
+    if harness_failed or Status.HARNESS_ERROR in bad:
         return ExitCode.HARNESS_ERROR
     if bad:
         return ExitCode.FAILED
-    if not any(status in CHECKED for status in statuses):
+    if not CHECKED & set(statuses):
         return ExitCode.NOTHING_CHECKED
     return ExitCode.QUALIFIES
 
 
-def sentence(code: int, profile: str, counts: Mapping[Status, int], partial: str = "", bad_input: str = "") -> str:
-    """The verdict in one line. ``partial``: what keeps a good run from being a qualification, "" if nothing does;
-    ``bad_input``: the sentence that ended the run early."""
+def sentence(code: int, profile: str, counts: Mapping[Status, int], note: str = "") -> str:
+    """The verdict in one line.
+
+    ``note``: after bad input the sentence that ended the run; else what the counts do not tell. A good run with a note
+    is no qualification.
+    """
     checked = sum(n for status, n in counts.items() if status in CHECKED)
-    told = ", ".join(
-        [f"{checked} checked", *(f"{n} {status}" for status, n in counts.items() if status is not Status.PASS)]
-    )
-    if bad_input:
-        return f"STOPPED: {bad_input}"
+    others = [f"{n} {status}" for status, n in counts.items() if status is not Status.PASS]
+    told = ", ".join([f"{checked} checked", *others]) + (f"; {note}" if note else "")
+    if code == ExitCode.BAD_INPUT:
+        return f"STOPPED: {note}"
     if code == ExitCode.NOTHING_CHECKED:
         return f"NOTHING WAS CHECKED in profile {profile}: {told}"
     if code != ExitCode.QUALIFIES:
         return f"DOES NOT QUALIFY in profile {profile}: {told}"
-    if partial:
-        return f"PASSED IN PART, which is no qualification: {told}; {partial}"
-    return f"QUALIFIES in profile {profile}: {told}"
+    return f"PASSED IN PART, which is no qualification: {told}" if note else f"QUALIFIES in profile {profile}: {told}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pytest
 
 SHOWN_PER_REQUIREMENT = 5
+_QUIET = (Status.PASS, Status.NOT_APPLICABLE, Status.WAIVED, Status.NOT_RUN)
+"""Statuses that are not listed case by case."""
 TITLE_WIDTH = 48
 HEADINGS = ("requirement", "", "checked", "pass", "warn", "fail", "n/a", "worst", "margin")
 
@@ -150,20 +152,17 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
         return
     reporter.write_sep("=", "what is wrong" if any(row.failed for row in failed) else "what is wasteful")
     for row in failed:
-        wrong = [
-            r
-            for r in journal.results
-            if r.requirement == row.id and r.status not in (Status.PASS, Status.NOT_APPLICABLE)
-        ]
         reporter.write_line(f"{row.id} {row.title}", bold=True)
+        wrong = [r for r in journal.results if r.requirement == row.id and r.status not in _QUIET]
         for result in wrong[:limit]:
-            reporter.write_line(
-                f"  {result.status} {result.surface}: {' '.join(result.reason.split())}",
-                red=result.status not in QUALIFYING,
-            )
+            colour = {"yellow" if result.status in QUALIFYING else "red": True}
+            reporter.write_line(f"  {result.status} {result.surface}: {' '.join(result.reason.split())}", **colour)
             reporter.write_line(f"    {result.reproducer}")
         if limit is not None and len(wrong) > limit:
             reporter.write_line(f"  ... and {len(wrong) - limit} more; -v or the journal has them.")
+        gaps = Counter(r.reason for r in journal.results if r.requirement == row.id and r.status is Status.NOT_RUN)
+        for reason, count in gaps.items():
+            reporter.write_line(f"  NOT_RUN {count} case(s): {reason}", red=True)
 
 
 def _not_selected(journal: Journal) -> list[str]:
