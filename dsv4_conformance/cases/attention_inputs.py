@@ -59,17 +59,15 @@ def _queries(case: AttentionCase, device: torch.device) -> Tensor:
 def _scope(case: AttentionCase, shape: ScopeShape, name: str, device: torch.device) -> KVScope:
     picks = lists.draw_picks(case, shape, name, case.s_q, device)
     plan = plan_pages(case, shape, name, case.b, device)
-    base = torch.arange(case.b, device=device).repeat_interleave(case.s_q)[:, None] * shape.slots
-    slots = torch.where(picks.local < 0, -1, plan.slot_of[(base + picks.local).clamp(min=0)])
+    base = torch.arange(0, case.b * shape.slots, shape.slots, device=device)
+    token = picks.local + (base if case.s_q == 1 else base.repeat_interleave(case.s_q))[:, None]
+    slots = torch.where(picks.local < 0, -1, plan.slot_of[token.clamp_(min=0)])
     pages = page_buffer(plan.num_pages, shape.page_size, case.poison, device)
-    live = torch.zeros(plan.num_pages * shape.page_size, dtype=torch.bool, device=device)
-    live[: shape.page_size] = True  # the dummy page
-    if case.poison == "none":
-        live[:] = True
-    else:
-        live[slots[slots >= 0]] = True
+    live = torch.full((plan.num_pages * shape.page_size,), case.poison == "none", device=device)
+    live[: shape.page_size] = True  # the dummy page, where holes land
+    live[slots.clamp(min=0).flatten()] = True
     fill_pages(case, name, pages, live)
-    listed = lists.beyond_decode(case, name, slots, picks.inside).view(case.b, case.s_q, shape.topk)
+    listed = lists.beyond_decode(picks, slots).view(case.b, case.s_q, shape.topk)
     return KVScope(pages, _embed_lists(case, listed), picks.length)
 
 
@@ -84,8 +82,8 @@ def _prefill(case: AttentionCase, device: torch.device) -> PrefillCall:
     shape, s_kv = case.window, case.window.slots
     picks = lists.draw_picks(case, shape, "window", 1, device)
     live = torch.full((s_kv,), case.poison == "none", device=device)
-    live[0] = True  # where a -1 read as row 0 lands
-    live[picks.local[picks.local >= 0]] = True
+    live[picks.local.clamp(min=0).flatten()] = True  # row 0 too: a -1 read as row 0 lands there
+    live[0] = True
     random = words(case.digest(), "kv", (s_kv, D // 2), device)
     kv = bf16_values(random, 124)
     if case.data == "marker":
@@ -96,8 +94,7 @@ def _prefill(case: AttentionCase, device: torch.device) -> PrefillCall:
         kv[:, 2::5] *= 2.0
     kv.masked_fill_(~live[:, None], _RED[case.poison])
     kv = _embed(case, kv[None], _RED[case.poison])[0]
-    indices = lists.holes_prefill(case, "window", picks.local, s_kv)
-    indices = lists.beyond_prefill(case, "window", indices, picks.inside, s_kv)
+    indices = lists.forms_prefill(picks, s_kv)
     scale = D**-0.5 * 2.0**case.scale_bits
     q = _queries(case, device)[0]
     return PrefillCall(q, kv[:, None], _embed_lists(case, indices[:, None]), picks.length, None, scale)
@@ -123,7 +120,7 @@ def _aim(case: AttentionCase, problem: Problem) -> Tensor:
 
 def draw_sink(case: AttentionCase, problem: Problem) -> Tensor | None:
     """fp32 ``(h_q,)`` sinks, distinct per head: the head's lse in the first row + {-2, -1, 0, 1, 2}, rounded to 1/16,
-    + head / 1024; "special" puts -inf at heads 3 and +inf at heads 6 of every 8 (from 2 heads on: at 0 or 1)."""
+    + head / 2048; "special" puts -inf at heads 3 and +inf at heads 6 of every 8 (from 2 heads on: at 0 or 1)."""
     heads, device = case.h_q, problem.q.device
     if case.sink == "none":
         return None
@@ -134,7 +131,7 @@ def draw_sink(case: AttentionCase, problem: Problem) -> Tensor | None:
     lse = torch.where(lse.isfinite(), lse, 0.0)
     offset = below(case.digest(), "sink", (heads,), 5, device) - 2
     head = torch.arange(heads, device=device)
-    sink = torch.round((lse + offset) * 16) / 16 + head / 1024
+    sink = torch.round((lse + offset) * 16) / 16 + head / 2048
     if case.sink == "special" and heads > 1:
         sink[head % 8 == min(3, heads - 1)] = -torch.inf
         sink[head % 8 == 6] = torch.inf

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, Self
 
 Lengths = Literal["none", "full", "mixed", "zero"]
@@ -10,6 +10,13 @@ Data = Literal["normal", "needle", "marker", "edge"]
 Sinks = Literal["none", "special", "finite", "zero", "minus_inf", "plus_inf"]
 Holes = Literal["none", "some", "many"]
 Poison = Literal["nan", "inf", "none"]
+
+
+def _told(described: Any) -> dict[str, Any]:
+    """Fields of a dataclass that differ from their defaults, nested ones likewise."""
+    told = {field.name: getattr(described, field.name) for field in fields(described)}
+    told = {field.name: told[field.name] for field in fields(described) if told[field.name] != field.default}
+    return {name: _told(value) if is_dataclass(value) else value for name, value in told.items()}
 
 
 class _Described:
@@ -20,9 +27,7 @@ class _Described:
 
     def canonical(self) -> str:
         """Stable JSON text of the fields that differ from their defaults, class name included."""
-        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
-        told = {k: v for k, v in asdict(self).items() if v != defaults[k]}  # type: ignore[call-overload]
-        return json.dumps({"kind": type(self).__name__, **told}, sort_keys=True, separators=(",", ":"))
+        return json.dumps({"kind": type(self).__name__, **_told(self)}, sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> int:
         """64-bit key of this case: the root of every random stream it uses."""
