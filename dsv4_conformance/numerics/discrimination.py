@@ -30,21 +30,24 @@ def _spread(total: int, wanted: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device) * (total - 1) // (count - 1)
 
 
-def margins(problem: Problem, truth: Truth, rows: int = 4, heads: int = 16) -> Margins:
+def margins(
+    problem: Problem, truth: Truth, rows: int = 4, heads: int = 16, outputs: tuple[str, ...] = OUTPUTS
+) -> Margins:
     """Margins of every applicable mutant on up to ``rows`` query rows and ``heads`` heads of a call.
 
     First rows have few keys, last rows may have none, so both are among them. A mutant is applicable where the float64
-    answer changes. The result is a lower bound: more rows and heads can only raise it.
+    answer changes. The result is a lower bound: more rows and heads can only raise it. ``outputs``: what the call
+    returns, since a mistake that shows elsewhere alone is not rejected (decode has no max_logits).
     """
     device, total = problem.q.device, problem.q.shape[0]
     chosen, kept = _spread(total, rows, device), _spread(problem.q.shape[1], heads, device)
     right = truth.rows(chosen).heads(kept)
     setting = Setting.of(problem.rows(chosen).heads(kept), right.answer, problem.rows((chosen + 1) % total))
     wrongs = {name: wrong for name, mutant in MUTANTS.items() if (wrong := mutant(setting)) is not None}
-    table = torch.stack([_rejection(right, output, list(wrongs.values())) for output in OUTPUTS]).tolist()
+    table = torch.stack([_rejection(right, output, list(wrongs.values())) for output in outputs]).tolist()
     found: Margins = {}
     for place, name in enumerate(wrongs):
-        told = {output: row[place] for output, row in zip(OUTPUTS, table, strict=True) if row[place] >= 0}
+        told = {output: row[place] for output, row in zip(outputs, table, strict=True) if row[place] >= 0}
         if told:
             found[name] = told
     return found

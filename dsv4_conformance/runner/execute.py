@@ -91,19 +91,24 @@ def _wanted(call: Call) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     return {"out": (tuple(q), torch.bfloat16), "max_logits": (rows, torch.float32), "lse": (rows, torch.float32)}
 
 
+def returned_outputs(call: Call, convention: AttentionConvention) -> tuple[str, ...]:
+    """Names of the outputs that an adapter of this declaration returns for ``call``."""
+    return tuple(name for name in _wanted(call) if name != "max_logits" or convention.returns_max_logits)
+
+
 def run_guarded(implementation: Implementation, call: Call) -> Outputs:
     """Run ``call`` on ``implementation`` and return copies of its outputs.
 
     Raises NotApplicable (outside the declaration), ConformanceFailure (the adapter raised), ContractViolation (changed
-    inputs, wrong shape, dtype or device, writes outside an output). Memory errors and Ctrl-C pass through.
+    inputs, wrong shape, dtype or device, writes outside an output, another output than the given one). Memory errors
+    and Ctrl-C pass through.
     """
     surface = surface_of(call)
     convention = convention_of(implementation, surface)
     who = f"{implementation.identity.name}.{implementation_method(surface)}"
     call = fit(call, convention)
-    wanted = _wanted(call)
-    if not convention.returns_max_logits:
-        wanted.pop("max_logits", None)
+    promised = _wanted(call)
+    wanted = {name: promised[name] for name in returned_outputs(call, convention)}
     prints = [Fingerprint.of(name, tensor) for name, tensor in _inputs(call)]
     guarded: list[GuardedOutput] = []
     if convention.accepts_out:
@@ -126,6 +131,9 @@ def run_guarded(implementation: Implementation, call: Call) -> Outputs:
     for fingerprint in prints:
         fingerprint.check(who)
     returned = {name: _checked(who, name, getattr(result, name, None), *wanted[name], call) for name in wanted}
+    for guard in guarded:
+        if returned[guard.name].data_ptr() != guard.view.data_ptr():
+            raise ContractViolation(f"{who} declares accepts_out and did not return the {guard.name} it was given.")
     return _normal(call, convention, returned)
 
 

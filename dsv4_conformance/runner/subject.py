@@ -15,7 +15,7 @@ from dsv4_conformance.numerics.compare import Verdict, compare_all, published_ru
 from dsv4_conformance.numerics.diagnose import nearest_mutant
 from dsv4_conformance.numerics.discrimination import Margins, case_margin, margins
 from dsv4_conformance.numerics.truth import Truth, truth_of
-from dsv4_conformance.runner.execute import Call, Outputs, convention_of, run_guarded, surface_of
+from dsv4_conformance.runner.execute import Call, Outputs, convention_of, returned_outputs, run_guarded, surface_of
 from dsv4_conformance.runner.guards import Fingerprint
 
 _SCRATCH = {"cpu": 1 << 28, "cuda": 4 << 30}
@@ -68,7 +68,8 @@ class Subject:
     def mutants_of(self, call: Call, truth: Truth) -> None:
         """Record by how much each semantic mutant of ``call`` would be rejected; the first call of a case counts."""
         if self._margins is None:
-            self._margins = margins(problem_of(call), truth)
+            names = returned_outputs(call, self.convention(surface_of(call)))
+            self._margins = margins(problem_of(call), truth, outputs=names)
 
     def compare(
         self, call: Call, outputs: Outputs, truth: Truth, heads: slice = slice(None), explain: bool = False
