@@ -18,11 +18,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "repro": ("dsv4_conformance.cli.repro:repro", "Re-run one case, or write it as a stand-alone script."),
     "list": ("dsv4_conformance.cli.listing:listing", "List implementations, requirements, profiles or cases."),
     "explain": ("dsv4_conformance.cli.explain:explain", "Explain a requirement: text, sources, public bugs, tests."),
+    "judge": ("dsv4_conformance.cli.judge:judge", "Judge one attention call dumped from a live server."),
     "bench": ("dsv4_conformance.cli.bench:bench", "Measure how fast the harness judges."),
+    "golden": ("dsv4_conformance.cli.golden:app", "Check the recorded expected data, or record it anew."),
     "new-adapter": ("dsv4_conformance.cli.new_adapter:new_adapter", "Write a small adapter package to start from."),
 }
 """Command -> ("module:function", its line in --help). The function's parameters are its options, as typer reads them;
-what it returns is the exit code, None being 0."""
+what it returns is the exit code, None being 0. A command with commands of its own names a typer app instead."""
 
 INTERRUPTED = 130
 
@@ -45,9 +47,11 @@ class _Root(TyperGroup):
 
 
 def _load(name: str) -> Any:
-    module, _, function = COMMANDS[name][0].partition(":")
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name)(getattr(importlib.import_module(module), function))
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    app = found if isinstance(found, typer.Typer) else typer.Typer(add_completion=False, rich_markup_mode=None)
+    if app is not found:
+        app.command(name)(found)
     return typer.main.get_command(app)
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class CollectedPlan:
     """What a process collected: rows (case_id, requirement, surface, nodeid), and what it left out and why.
 
-    ``seen``: every requirement of which a test was collected. ``deselected``: cases per requirement that were taken out
-    on the command line. ``unknown``: ids of --dsv4-case that no collected test has. ``problem``: the sentence that keeps
-    the run from beginning, "" if nothing does.
+    ``seen``: requirements of which a test was collected. ``deselected``: cases per requirement that were taken out
+    on the command line. ``unknown``: ids of --dsv4-case that no collected test has. ``problem``: the sentence that
+    keeps the run from beginning, "" if nothing does.
     """
 
     rows: list[tuple[str, str, str, str]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dsv4_conformance.implementations.gpus import visible_gpus
+from dsv4_conformance.implementations import gpus
 from dsv4_conformance.plugin.journal import Environment, Gpu
 
 PACKAGES = (
@@ -33,13 +33,13 @@ PACKAGES = (
 
 def describe() -> Environment:
     """This process's environment."""
-    gpus, driver = _gpus()
+    found, driver = _gpus()
     commit, modified = _checkout()
     return Environment(
         python=platform.python_version(),
         platform=platform.platform(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        gpus=gpus,
+        gpus=found,
         driver=driver,
         packages={name: version for name in PACKAGES if (version := _version(name))},
         commit=commit,
@@ -55,12 +55,15 @@ def _version(distribution: str) -> str:
 
 
 def _gpus() -> tuple[list[Gpu], str]:
-    uuids = visible_gpus()
+    uuids = gpus.visible_gpus()
     if not uuids:
         return [], ""
     import pynvml as nvml
 
-    nvml.nvmlInit()
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:  # the GPUs were there a moment ago
+        return [_unknown(uuid) for uuid in uuids], ""
     try:
         return [_gpu(nvml, uuid) for uuid in uuids], str(nvml.nvmlSystemGetDriverVersion())
     finally:
@@ -79,7 +82,11 @@ def _gpu(nvml: Any, uuid: str) -> Gpu:
             memory_bytes=memory,
         )
     except nvml.NVMLError:  # a MIG instance answers only some of these
-        return Gpu(uuid=uuid, name="", compute_capability="", memory_bytes=0)
+        return _unknown(uuid)
+
+
+def _unknown(uuid: str) -> Gpu:
+    return Gpu(uuid=uuid, name="", compute_capability="", memory_bytes=0)
 
 
 def _checkout() -> tuple[str, bool]:

@@ -214,7 +214,8 @@ class Ran:
 def environment(**more: str) -> dict[str, str]:
     """Variables of a process that runs the plugin from here and sees no GPU."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    return {**inherited, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **more}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**inherited, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **more}
 
 
 class Project:
