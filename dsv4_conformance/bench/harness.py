@@ -54,7 +54,9 @@ def work(case: AttentionCase) -> tuple[int, int, int]:
     return stored, 4 * listed * case.h_q * 512, listed * (584 + 3 * 8 * 512)
 
 
-def measure(implementation: Implementation, device: torch.device, cases: Iterable[AttentionCase], margins: bool) -> Rate:
+def measure(
+    implementation: Implementation, device: torch.device, cases: Iterable[AttentionCase], margins: bool
+) -> Rate:
     """Judge every case once; then take the stage breakdown on every EVERY-th of them.
 
     ``margins``: whether discrimination margins are part of the timed work, as they are in the suites. Warm-up (one case
@@ -108,7 +110,7 @@ def _stages(implementation: Implementation, device: torch.device, case: Attentio
 
 
 def ceilings(device: torch.device) -> tuple[float, float]:
-    """Measured bytes per second of a large copy (read + written) and float64 operations per second of a large product."""
+    """Bytes per second of a large copy (read + written) and float64 operations per second of a large product."""
     count = 1 << 28 if device.type == "cuda" else 1 << 24
     source = torch.ones(count, dtype=torch.float32, device=device)
     target = torch.empty_like(source)

@@ -5,9 +5,20 @@ process and in any order of generation. Conversions to floating point come last 
 """
 
 import hashlib
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_WEYL, _FIRST, _SECOND = 0x9E3779B1, 0x7FEB352D, 0x846CA68B
+"""Odd multipliers: a golden-ratio sequence, then two avalanche rounds."""
 
 
 def _i32(value: int) -> int:
@@ -34,17 +45,41 @@ def words(root: int, name: str, shape: tuple[int, ...], device: torch.device | s
     correlation. Not cryptographic, and need not be.
     """
     low, high = stream_key(root, name)
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
+    if torch.device(device).type == "cuda" and (fused := _fused()) is not None:
+        x = torch.empty(shape, dtype=torch.int32, device=device)
+        if count:
+            fused(x, low, high)
+        return x
     x = torch.arange(count, dtype=torch.int32, device=device)
-    x.mul_(_i32(0x9E3779B1)).add_(_i32(low))
+    x.mul_(_i32(_WEYL)).add_(_i32(low))
     _shifted_xor(x, 16)
-    x.mul_(_i32(0x7FEB352D)).bitwise_xor_(_i32(high))
+    x.mul_(_i32(_FIRST)).bitwise_xor_(_i32(high))
     _shifted_xor(x, 15)
-    x.mul_(_i32(0x846CA68B))
+    x.mul_(_i32(_SECOND))
     _shifted_xor(x, 16)
     return x.view(shape)
+
+
+def host_words(root: int, name: str, count: int) -> "npt.NDArray[np.uint32]":
+    """The same stream as uint32 ``(count,)`` on the host: for per-row draws, where a device launch costs more."""
+    low, high = stream_key(root, name)
+    x = np.arange(count, dtype=np.uint32) * np.uint32(_WEYL) + np.uint32(low)
+    x ^= x >> np.uint32(16)
+    x = x * np.uint32(_FIRST) ^ np.uint32(high)
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(_SECOND)
+    return x ^ (x >> np.uint32(16))
+
+
+@cache
+def _fused() -> Callable[[Tensor, int, int], None] | None:
+    """The one-launch form on CUDA, or None where Triton is absent. runner/session.py proves it equal before use."""
+    try:
+        from dsv4_conformance.cases.generator_cuda import mix
+    except ImportError:
+        return None
+    return mix
 
 
 def below(root: int, name: str, shape: tuple[int, ...], bound: int, device: torch.device | str) -> Tensor:

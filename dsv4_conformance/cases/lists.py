@@ -1,12 +1,13 @@
 """Index lists: picks, duplicates, holes, lengths and what stands beyond them (spec §8, §10, §11)."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from dsv4_conformance.cases.case import AttentionCase, ScopeShape
-from dsv4_conformance.cases.generator import below
+from dsv4_conformance.cases.generator import host_words, words
 
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 _STEPS = (1, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
@@ -15,31 +16,42 @@ _STEPS = (1, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 @dataclass(frozen=True)
 class Picks:
-    """Token numbers ``(R, topk)`` int64 within the row's own tokens (-1 = hole), lengths ``(R,)`` or None, and for each
-    entry whether it lies inside the length."""
+    """Token numbers ``(R, topk)`` int32 within the row's own tokens (-1 = hole), lengths ``(groups,)`` or None, whether
+    an entry lies inside the length, and the random word of each entry."""
 
     local: Tensor
     length: Tensor | None
     inside: Tensor
+    word: Tensor
+
+    def code(self, bound: int) -> Tensor:
+        """A number in ``[0, bound)`` per entry, from bits of its word that the picks do not use."""
+        return (self.word >> 8).bitwise_and_(0xFFFF).remainder_(bound)
 
 
-def _lengths(case: AttentionCase, shape: ScopeShape, name: str, groups: int, device: torch.device) -> Tensor | None:
-    """topk_length int32 ``(groups,)``: few keys first, the rest anywhere, the last 0 if the case has a lonely row."""
-    root, topk = case.digest(), shape.topk
+@cache
+def _table(values: tuple[int, ...], device: torch.device) -> Tensor:
+    """Constants on the device, copied there once."""
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+def _lengths(case: AttentionCase, shape: ScopeShape, name: str, groups: int) -> list[int] | None:
+    """topk_length per group: a few-key first row, the rest anywhere, the last long (lonely case: 0)."""
+    topk = shape.topk
     if shape.lengths == "none":
         return None
     if shape.lengths == "zero":
-        return torch.zeros(groups, dtype=torch.int32, device=device)
-    length = torch.full((groups,), topk, dtype=torch.int64, device=device)
+        return [0] * groups
+    length = [topk] * groups
     if shape.lengths == "mixed":
-        length = below(root, f"{name}/length", (groups,), topk + 1, device)
+        drawn = host_words(case.digest(), f"{name}/length", groups)
+        length = [int(word % (topk + 1)) for word in drawn]
         length[-1] = topk - length[-1] // 4
         if groups > 1:
-            few = min(7, topk)
-            length[0] = 1 + below(root, f"{name}/few", (1,), few, device)[0]
+            length[0] = 1 + int(drawn[0] // 8) % min(7, topk)
     if case.lonely:
         length[-1] = 0
-    return length.to(torch.int32)
+    return length
 
 
 def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int, device: torch.device) -> Picks:
@@ -51,48 +63,48 @@ def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int
     root, topk, slots = case.digest(), shape.topk, shape.slots
     groups = case.s_q if case.surface == "SparsePrefill" else case.b
     rows = groups * per_group
-    steps = torch.tensor([s for s in _STEPS if slots % s or s == 1], device=device)
-    step = steps[below(root, f"{name}/step", (rows,), len(steps), device)]
-    start = below(root, f"{name}/start", (rows,), slots, device)
-    place = torch.arange(topk, device=device)
-    local = (start[:, None] + step[:, None] * place) % slots
+    steps = [s for s in _STEPS if slots % s or s == 1]
+    drawn = host_words(root, f"{name}/row", 2 * rows)
+    lines = [
+        [int(word) % slots, steps[int(other) % len(steps)]] for word, other in zip(drawn[::2], drawn[1::2], strict=True)
+    ]
+    start, step = torch.tensor(lines, dtype=torch.int32).to(device).t()
+    place = torch.arange(topk, dtype=torch.int32, device=device)
+    local = torch.addcmul(start[:, None], step[:, None], place).remainder_(slots)
     local[:, slots:] = -1
+    word = words(root, f"{name}/entry", (rows, topk), device)
     if case.duplicates and topk > 1:
-        again = below(root, f"{name}/duplicate", (rows, topk - 1), 4, device) == 0
+        again = (word[:, 1:] & 0x18) == 0
         local[:, 1:] = torch.where(again, local[:, :-1], local[:, 1:])
     if case.holes != "none":
-        odds = 8 if case.holes == "some" else 2
-        hole = below(root, f"{name}/hole", (rows, topk), odds, device) == 0
+        hole = (word & (7 if case.holes == "some" else 1)) == 0
         hole[:, 0] = False
         local.masked_fill_(hole, -1)
-    length = _lengths(case, shape, name, groups, device)
+    length = _lengths(case, shape, name, groups)
     if length is None:
-        inside = torch.ones(rows, topk, dtype=torch.bool, device=device)
         if groups > 1:
             local[:per_group, 7:] = -1
         if case.lonely:
             local[-per_group:] = -1
-    else:
-        inside = place < length.repeat_interleave(per_group)[:, None]
-    return Picks(local, length, inside)
+        return Picks(local, None, torch.ones_like(local, dtype=torch.bool), word)
+    counts = torch.tensor(length, dtype=torch.int32).to(device)
+    inside = place < (counts if per_group == 1 else counts.repeat_interleave(per_group))[:, None]
+    return Picks(local, counts, inside, word)
 
 
-def beyond_decode(case: AttentionCase, name: str, indices: Tensor, inside: Tensor) -> Tensor:
+def beyond_decode(picks: Picks, indices: Tensor) -> Tensor:
     """Decode: anything may stand beyond topk_length. Some entries keep their live slot, the others are garbage."""
-    code = below(case.digest(), f"{name}/beyond", tuple(indices.shape), 8, indices.device)
-    garbage = torch.tensor([INT_MAX, INT_MIN, -1, -7, 2**24 + 3, 0, 0, 0], device=indices.device)[code]
-    return torch.where(inside | (code > 4), indices, garbage)
+    code = picks.code(8)
+    garbage = _table((INT_MAX, INT_MIN, -1, -7, 2**24 + 3, 0, 0, 0), indices.device)[code]
+    return torch.where((code > 4).logical_or_(picks.inside), indices, garbage)
 
 
-def holes_prefill(case: AttentionCase, name: str, indices: Tensor, s_kv: int) -> Tensor:
-    """Prefill: every value < 0 or >= s_kv is a hole (INV-14), so holes take all such forms."""
-    code = below(case.digest(), f"{name}/hole_form", tuple(indices.shape), 6, indices.device)
-    forms = torch.tensor([-1, INT_MIN, -123456, s_kv, s_kv + 5, INT_MAX], device=indices.device)
-    return torch.where(indices < 0, forms[code], indices)
-
-
-def beyond_prefill(case: AttentionCase, name: str, indices: Tensor, inside: Tensor, s_kv: int) -> Tensor:
-    """Prefill: beyond the length stand -1, values >= s_kv, or indices of finite rows; never of NaN rows (spec §11)."""
-    code = below(case.digest(), f"{name}/beyond", tuple(indices.shape), 6, indices.device)
-    garbage = torch.tensor([-1, s_kv, INT_MAX, INT_MIN, 0, 0], device=indices.device)[code]
-    return torch.where(inside | (code > 3), indices, garbage)
+def forms_prefill(picks: Picks, s_kv: int) -> Tensor:
+    """Prefill: every value < 0 or >= s_kv is a hole (INV-14), so holes take all such forms. Beyond the length stand -1,
+    such values, or indices of finite rows; never of NaN rows (spec §11)."""
+    code = picks.code(8)
+    device = code.device
+    holes = _table((-1, INT_MIN, -123456, s_kv, s_kv + 5, INT_MAX, -1, -1), device)[code]
+    beyond = _table((-1, s_kv, INT_MAX, INT_MIN, -1, 0, 0, 0), device)[code]
+    inside = torch.where(picks.local < 0, holes, picks.local)
+    return torch.where((code > 4).logical_or_(picks.inside), inside, beyond)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dsv4_conformance.cases.case import AttentionCase, Poison, ScopeShape
-from dsv4_conformance.cases.generator import below, bf16_values, words
+from dsv4_conformance.cases.generator import bf16_values, words
 from dsv4_conformance.oracle.kv_format import page_views
 from dsv4_conformance.spec.kv_layout import PageLayout
 
@@ -32,7 +32,7 @@ def plan_pages(case: AttentionCase, shape: ScopeShape, name: str, rows: int, dev
     """Physical places of ``rows * shape.slots`` tokens, page by page in a permuted order."""
     tokens, size = rows * shape.slots, shape.page_size
     needed = -(-tokens // size)
-    order = torch.argsort(below(case.digest(), f"{name}/pages", (needed + 1,), 2**31, device), stable=True)
+    order = torch.argsort(words(case.digest(), f"{name}/pages", (needed + 1,), device), stable=True)
     token = torch.arange(tokens, device=device)
     return PagePlan((order[token // size] + 1) * size + token % size, needed + 2)
 

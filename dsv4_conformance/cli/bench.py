@@ -71,5 +71,7 @@ def _measure(
         try:
             output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise BadInput(f"Cannot write {str(output)!r} ({error.strerror}); name a file in a writable folder.") from error
+            raise BadInput(
+                f"Cannot write {str(output)!r} ({error.strerror}); name a file in a writable folder."
+            ) from error
     return 1 if failed else 0

@@ -90,15 +90,19 @@ def compare_all(pairs: list[tuple[str, Tensor, Tensor, Tensor]]) -> list[Verdict
 
 
 def _summary(got: Tensor, want: Tensor, budget: Tensor) -> Tensor:
-    """``(special values differ, worst ratio, its error, its budget, its flat place)`` as float64, without a sync."""
+    """``(special values differ, worst ratio, its error, its budget, its flat place)`` as float64, without a sync.
+
+    want holds no NaN, so special values differ exactly where the error is not finite.
+    """
     exact = got.to(torch.float64)
-    finite = exact.isfinite() & want.isfinite()
-    differs = (~(finite | (exact == want) | (exact.isnan() & want.isnan()))).any()
-    error = errors(got, want)
-    ratio = in_budgets(error, budget)
-    place = ratio.argmax()
-    picked = [x.flatten()[place] for x in (ratio, error, budget)]
-    return torch.stack([differs.to(torch.float64), *picked, place.to(torch.float64)])
+    error = torch.where(exact == want, 0.0, (exact - want).abs_())
+    if error.dim() == 3:
+        error = error.amax(-1)
+    ratio = torch.where(error == 0, 0.0, error / budget).nan_to_num_(nan=torch.inf)
+    worst, place = ratio.flatten().max(0)
+    differs = (~error.isfinite()).any()
+    picked = [x.flatten()[place] for x in (error, budget)]
+    return torch.stack([differs.to(torch.float64), worst, *picked, place.to(torch.float64)])
 
 
 def compare(output: str, got: Tensor, want: Tensor, budget: Tensor) -> Verdict:
@@ -114,8 +118,9 @@ def published_rule(kind: str, got: Tensor, want: Tensor) -> tuple[bool, float]:
     """Whether FlashMLA's published rule accepts ``got``, and 1 - cosine as that rule defines it."""
     absolute, relative, cosine = PUBLISHED[kind]
     got = got.to(torch.float64)
-    off = (got - want).abs()
-    each = bool(((off < absolute) | (off / (want.abs() + 1e-6) < relative)).all())
-    square = (want * want).sum()
-    distance = 1 - 2 * (got * want).sum() / ((got * got).sum() + square) if float(square) >= 1e-12 else square * 0
-    return each and float(distance) <= cosine, float(distance)
+    off = (got - want).abs_()
+    near = (off < absolute).logical_or_(off < relative * (want.abs() + 1e-6)).all()
+    square = want.square().sum()
+    distance = 1 - 2 * (got * want).sum() / (got.square().sum() + square)
+    each, apart = torch.stack((near.to(torch.float64), torch.where(square >= 1e-12, distance, 0.0))).tolist()
+    return bool(each) and apart <= cosine, apart

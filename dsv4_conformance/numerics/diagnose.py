@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dsv4_conformance.numerics.compare import errors, in_budgets
-from dsv4_conformance.numerics.mutants import MUTANTS, Setting
+from dsv4_conformance.numerics.mutants import MISTAKES, Setting, wrong_answers
 from dsv4_conformance.numerics.truth import Truth
 from dsv4_conformance.oracle.attention import Problem
 
@@ -37,14 +37,11 @@ def nearest_mutant(problem: Problem, truth: Truth, row: int, got: dict[str, Tens
     part, right = problem.rows(rows), truth.rows(rows)
     setting = Setting.of(part, right.answer, problem.rows((rows + 1) % problem.q.shape[0]))
     best: Explanation | None = None
-    for name, mutant in MUTANTS.items():
-        wrong = mutant(setting)
-        if wrong is None:
-            continue
+    for name, wrong in wrong_answers(setting).items():
         distance = 0.0
         for output, tensor in got.items():
             error = errors(tensor[rows], getattr(wrong, output))
             distance = max(distance, float(in_budgets(error, getattr(right.budgets, output)).amax()))
         if best is None or distance < best.distance:
-            best = Explanation(name, distance, (mutant.__doc__ or "").strip().splitlines()[0])
+            best = Explanation(name, distance, (MISTAKES[name].__doc__ or "").strip().splitlines()[0])
     return best

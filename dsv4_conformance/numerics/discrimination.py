@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dsv4_conformance.numerics.mutants import MUTANTS, Setting
+from dsv4_conformance.numerics.mutants import Setting, wrong_answers
 from dsv4_conformance.numerics.truth import Truth
 from dsv4_conformance.oracle.attention import Answer, Problem
 
@@ -43,7 +43,7 @@ def margins(
     chosen, kept = _spread(total, rows, device), _spread(problem.q.shape[1], heads, device)
     right = truth.rows(chosen).heads(kept)
     setting = Setting.of(problem.rows(chosen).heads(kept), right.answer, problem.rows((chosen + 1) % total))
-    wrongs = {name: wrong for name, mutant in MUTANTS.items() if (wrong := mutant(setting)) is not None}
+    wrongs = wrong_answers(setting)
     table = torch.stack([_rejection(right, output, list(wrongs.values())) for output in outputs]).tolist()
     found: Margins = {}
     for place, name in enumerate(wrongs):

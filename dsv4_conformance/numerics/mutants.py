@@ -4,8 +4,9 @@ Each takes a problem (some query rows of a call) and what its neighbours read, a
 the mistake cannot be made. Whether it shows is decided by the numbers, in discrimination.py.
 """
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,45 +33,51 @@ class Setting:
         keys = keys.to(torch.float64)
         return cls(problem, keys, valid, logits_of(problem.q, keys, problem.scale), answer, neighbour)
 
-    def attend(self, keys: Tensor, valid: Tensor) -> Answer:
-        """The right formula on other keys."""
-        return attend(self.problem.q, keys, valid, self.problem.sink, self.problem.scale)
 
-    def only(self, valid: Tensor) -> Answer:
-        """The right formula on another validity of the same keys."""
-        return combine(self.logits.clone(), self.keys, valid, self.problem.sink)
+@dataclass(frozen=True)
+class Change:
+    """What a mistaken reader does otherwise: other ``keys`` (float64 ``(R, N', 512)``), another ``valid (R, N')``,
+    another ``sink (H,)`` (None = the right one), logits times ``factor``."""
+
+    valid: Tensor
+    keys: Tensor | None = None
+    sink: Tensor | None = None
+    factor: float = 1.0
+
+
+Mistake = Callable[[Setting], "Change | Answer | None"]
 
 
 Mutant = Callable[[Setting], Answer | None]
 
 
-def zeros(s: Setting) -> Answer | None:
+def zeros(s: Setting) -> Change | Answer | None:
     """Everything 0."""
     return Answer(*(torch.zeros_like(getattr(s.answer, n)) for n in ("out", "lse", "max_logits")))
 
 
-def _with_sink(s: Setting, sink: Tensor | None) -> Answer:
+def _with_sink(s: Setting, sink: Tensor | None) -> Change:
     """The right weights under another sink: out = softmax-out * sigmoid(lse - sink); lse and max stay."""
-    return combine(s.logits.clone(), s.keys, s.valid, sink)
+    return Change(s.valid, sink=sink)
 
 
-def sink_dropped(s: Setting) -> Answer | None:
+def sink_dropped(s: Setting) -> Change | Answer | None:
     """The sink ignored."""
-    return None if s.problem.sink is None else _with_sink(s, None)
+    return None if s.problem.sink is None else _with_sink(s, torch.full_like(s.problem.sink, -torch.inf))
 
 
-def sink_of_another_rank(s: Setting) -> Answer | None:
+def sink_of_another_rank(s: Setting) -> Change | Answer | None:
     """Another slice of the sinks: rotated by half the heads."""
     sink = s.problem.sink
     return None if sink is None or len(sink) < 2 else _with_sink(s, sink.roll(max(1, len(sink) // 2)))
 
 
-def sink_scaled(s: Setting) -> Answer | None:
+def sink_scaled(s: Setting) -> Change | Answer | None:
     """The sink multiplied by the softmax scale, like a dot product."""
     return None if s.problem.sink is None else _with_sink(s, s.problem.sink * s.problem.scale)
 
 
-def sink_in_lse(s: Setting) -> Answer | None:
+def sink_in_lse(s: Setting) -> Change | Answer | None:
     """lse that counts the sink as a key."""
     if s.problem.sink is None:
         return None
@@ -88,39 +95,39 @@ def _last_valid(valid: Tensor) -> Tensor:
     return (place * valid).amax(1)
 
 
-def window_minus_one(s: Setting) -> Answer | None:
+def window_minus_one(s: Setting) -> Change | Answer | None:
     """The last key of the window scope lost."""
     valid = s.valid.clone()
     last = _last_valid(valid[:, : _main_width(s)])
     valid.scatter_(1, last[:, None], False)
-    return s.only(valid)
+    return Change(valid)
 
 
-def window_plus_one(s: Setting) -> Answer | None:
+def window_plus_one(s: Setting) -> Change | Answer | None:
     """One key too many in the window scope: the neighbour's first valid one."""
     scope = s.neighbour.scopes[0]
     first = scope.valid().to(torch.int8).argmax(1)
     slot = torch.gather(scope.indices.to(torch.int64), 1, first[:, None])
     more = torch.gather(scope.valid(), 1, first[:, None])
     key = scope.fetch(slot.masked_fill(~more, 0))
-    return s.attend(torch.cat((s.keys, key), 1), torch.cat((s.valid, more), 1))
+    return Change(torch.cat((s.valid, more), 1), torch.cat((s.keys, key.to(torch.float64)), 1))
 
 
-def key_dropped(s: Setting) -> Answer | None:
+def key_dropped(s: Setting) -> Change | Answer | None:
     """The heaviest key of the row lost (the needle, where there is one)."""
     logits = s.logits.masked_fill(~s.valid[:, None], -torch.inf)
     share = (logits - s.answer.lse[..., None]).nan_to_num(nan=-torch.inf).amax(1)
-    return s.only(s.valid.scatter(1, share.argmax(1, keepdim=True), False))
+    return Change(s.valid.scatter(1, share.argmax(1, keepdim=True), False))
 
 
-def _rescoped(s: Setting, change: Callable[[Scope], Scope]) -> Answer:
+def _rescoped(s: Setting, change: Callable[[Scope], Scope]) -> Change:
     """The right formula on changed lists, gathered anew."""
     changed = replace(s.problem, scopes=tuple(change(scope) for scope in s.problem.scopes))
     keys, valid = changed.gather()
-    return s.attend(keys, valid)
+    return Change(valid, keys.to(torch.float64))
 
 
-def minus_one_as_slot_0(s: Setting) -> Answer | None:
+def minus_one_as_slot_0(s: Setting) -> Change | Answer | None:
     """Holes inside the length read as slot (prefill: row) 0."""
 
     def change(scope: Scope) -> Scope:
@@ -131,7 +138,7 @@ def minus_one_as_slot_0(s: Setting) -> Answer | None:
     return _rescoped(s, change)
 
 
-def topk_length_ignored(s: Setting) -> Answer | None:
+def topk_length_ignored(s: Setting) -> Change | Answer | None:
     """Lists processed to their full width; values that name no stored row are still skipped."""
 
     def change(scope: Scope) -> Scope:
@@ -144,7 +151,7 @@ def topk_length_ignored(s: Setting) -> Answer | None:
     return _rescoped(s, change)
 
 
-def last_block_lost(s: Setting) -> Answer | None:
+def last_block_lost(s: Setting) -> Change | Answer | None:
     """The last block of 64 list entries lost, of the last scope that has keys in the row."""
     valid = s.valid.clone()
     last = _last_valid(valid)
@@ -152,55 +159,60 @@ def last_block_lost(s: Setting) -> Answer | None:
     width = _main_width(s)
     in_main = last < width
     start = torch.where(in_main, last // 64 * 64, width + (last - width) // 64 * 64)
-    return s.only(valid & (place < start[:, None]))
+    return Change(valid & (place < start[:, None]))
 
 
-def extra_scope_lost(s: Setting) -> Answer | None:
+def extra_scope_lost(s: Setting) -> Change | Answer | None:
     """Only the window scope attended."""
     width = _main_width(s)
-    return None if len(s.problem.scopes) < 2 else s.attend(s.keys[:, :width], s.valid[:, :width])
+    return (
+        None
+        if len(s.problem.scopes) < 2
+        else Change(s.valid & (torch.arange(s.valid.shape[1], device=s.valid.device) < width))
+    )
 
 
-def _scaled_tile(s: Setting, factor: float) -> Answer | None:
+def _scaled_tile(s: Setting, factor: float) -> Change | Answer | None:
     if s.problem.scopes[0].limit is not None:
         return None  # prefill rows carry no scales
     keys = s.keys.clone()
     keys[..., 384:448] *= factor
-    return s.attend(keys, s.valid)
+    return Change(s.valid, keys)
 
 
-def scale_exponent_plus_one(s: Setting) -> Answer | None:
+def scale_exponent_plus_one(s: Setting) -> Change | Answer | None:
     """The last nope tile's scale byte read one too high."""
     return _scaled_tile(s, 2.0)
 
 
-def scale_exponent_minus_one(s: Setting) -> Answer | None:
+def scale_exponent_minus_one(s: Setting) -> Change | Answer | None:
     """The last nope tile's scale byte read one too low."""
     return _scaled_tile(s, 0.5)
 
 
-def rope_pairing_wrong(s: Setting) -> Answer | None:
+def rope_pairing_wrong(s: Setting) -> Change | Answer | None:
     """Rope dims of the keys taken as halves instead of interleaved pairs."""
     rope = torch.unflatten(s.keys[..., 448:], -1, (2, 32)).transpose(-1, -2).flatten(-2)
-    return s.attend(torch.cat((s.keys[..., :448], rope), -1), s.valid)
+    return Change(s.valid, torch.cat((s.keys[..., :448], rope), -1))
 
 
-def neighbours_keys(s: Setting) -> Answer | None:
+def neighbours_keys(s: Setting) -> Change | Answer | None:
     """Another query row's keys."""
-    return s.attend(*s.neighbour.gather())
+    keys, valid = s.neighbour.gather()
+    return Change(valid, keys.to(torch.float64))
 
 
-def lse_base_2(s: Setting) -> Answer | None:
+def lse_base_2(s: Setting) -> Change | Answer | None:
     """lse in base 2."""
     return replace(s.answer, lse=s.answer.lse / math.log(2))
 
 
-def softmax_scale_of_576(s: Setting) -> Answer | None:
+def softmax_scale_of_576(s: Setting) -> Change | Answer | None:
     """The scale of a 576-dim head (V3.2's) instead of the call's."""
-    return combine(s.logits * math.sqrt(512 / 576), s.keys, s.valid, s.problem.sink)
+    return Change(s.valid, factor=math.sqrt(512 / 576))
 
 
-MUTANTS: dict[str, Mutant] = {
+MISTAKES: dict[str, Mistake] = {
     f.__name__: f
     for f in (
         zeros, sink_dropped, sink_of_another_rank, sink_scaled, sink_in_lse, window_minus_one, window_plus_one,
@@ -209,3 +221,64 @@ MUTANTS: dict[str, Mutant] = {
         softmax_scale_of_576,
     )
 }  # fmt: skip
+"""Mistake by name; its docstring says it in plain words."""
+
+
+def wrong_answers(setting: Setting, names: Iterable[str] = MISTAKES) -> dict[str, Answer]:
+    """The answer of every applicable mistake, in the order of ``names``.
+
+    Mistakes about the same keys are taken together as further heads of one problem, mistakes about other keys as
+    further rows: few launches, whatever their number.
+    """
+    made = {name: change for name in names if (change := MISTAKES[name](setting)) is not None}
+    same = {n: c for n, c in made.items() if isinstance(c, Change) and c.keys is None}
+    other = {n: c for n, c in made.items() if isinstance(c, Change) and c.keys is not None}
+    answers = {n: c for n, c in made.items() if isinstance(c, Answer)}
+    if same:
+        answers |= _as_heads(setting, same)
+    if other:
+        answers |= _as_rows(setting, other)
+    return {name: answers[name] for name in made}
+
+
+def _sink(setting: Setting, change: Change) -> Tensor:
+    """The sink a mistake uses; no sink is -inf (INV-02)."""
+    sink = setting.problem.sink if change.sink is None else change.sink
+    return sink if sink is not None else setting.logits.new_full((setting.logits.shape[1],), -torch.inf)
+
+
+def _as_heads(setting: Setting, changes: dict[str, Change]) -> dict[str, Answer]:
+    heads = setting.logits.shape[1]
+    logits = torch.cat([setting.logits * c.factor for c in changes.values()], 1)
+    valid = torch.stack([c.valid for c in changes.values()], 1).repeat_interleave(heads, dim=1)
+    sink = torch.cat([_sink(setting, c).to(torch.float64) for c in changes.values()])
+    answer = combine(logits, setting.keys, valid, sink)
+    return {n: answer.at((slice(None), slice(i * heads, (i + 1) * heads))) for i, n in enumerate(changes)}
+
+
+def _as_rows(setting: Setting, changes: dict[str, Change]) -> dict[str, Answer]:
+    rows, count = setting.logits.shape[0], len(changes)
+    width = max(c.valid.shape[1] for c in changes.values())
+    keys = torch.cat([_wider(c.keys, width) for c in changes.values() if c.keys is not None])
+    valid = torch.cat([_wider(c.valid, width) for c in changes.values()])
+    problem = setting.problem
+    answer = attend(problem.q.repeat(count, 1, 1), keys, valid, problem.sink, problem.scale)
+    return {n: answer.at(slice(i * rows, (i + 1) * rows)) for i, n in enumerate(changes)}
+
+
+def _wider(x: Tensor, width: int) -> Tensor:
+    """``x (R, N, ...)`` with zeros (False) appended up to N = width."""
+    missing = width - x.shape[1]
+    return torch.cat((x, x.new_zeros(x.shape[0], missing, *x.shape[2:])), 1) if missing else x
+
+
+def _mutant(name: str) -> Mutant:
+    @functools.wraps(MISTAKES[name])
+    def answer(setting: Setting) -> Answer | None:
+        return wrong_answers(setting, [name]).get(name)
+
+    return answer
+
+
+MUTANTS: dict[str, Mutant] = {name: _mutant(name) for name in MISTAKES}
+"""Mutant by name: a setting -> its wrong answer, or None where the mistake cannot be made."""

@@ -4,6 +4,7 @@ Contract (spec §2.1, §8): bf16 q and keys, float32 logits and sums, P rounded 
 bf16 output. Its error against float64 is what a right kernel may also have; budgets.py turns it into a budget.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -42,13 +43,16 @@ def low_precision(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, s
     logits.masked_fill_(~valid[:, None, :], -torch.inf)
     lonely = ~valid.any(-1)[:, None]
     top = logits.amax(-1).masked_fill(lonely, 0)
+    weights = logits.sub_(top[..., None]).exp_()
+    total = weights.sum(-1)
     outs = []
     for phase in PHASES:
-        shift = top + phase
-        weights = torch.exp(logits - shift[..., None])
-        total = weights.sum(-1)
+        # Relative to top + phase: weights, their sum and the sink's share all shrink by e^-phase before P is rounded.
+        shrink = math.exp(-phase)
+        p = (weights * shrink).to(torch.bfloat16) if phase else weights.to(torch.bfloat16)
+        share = total * shrink
         if sink is not None:
-            total = total + torch.exp(sink - shift)
-        out = _values(weights.to(torch.bfloat16), keys) / total[..., None]
+            share = share + torch.exp(sink - top - phase)
+        out = _values(p, keys).div_(share[..., None])
         outs.append(out.masked_fill_(lonely[..., None], 0).to(torch.bfloat16))
     return Reference(outs, torch.maximum(highest, -lowest))

@@ -91,25 +91,26 @@ class Answer:
 
 def logits_of(q: Tensor, keys: Tensor, scale: float) -> Tensor:
     """``s_j = scale <q_h, k_j>`` over all 512 dims, float64 ``(R, H, N)``."""
-    return torch.bmm(q.to(torch.float64), keys.to(torch.float64).transpose(1, 2)).mul_(scale)
+    return torch.bmm(q.to(torch.float64).mul(scale), keys.to(torch.float64).transpose(1, 2))
 
 
 def combine(logits: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None) -> Answer:
     """The answer from logits ``(R, H, N)`` (overwritten) over keys ``(R, N, 512)``, which are also the values.
 
+    ``valid``: bool ``(R, N)``, or ``(R, H, N)`` where it differs by head. ``sink``: ``(H,)`` or None.
     ``out = sum_j e^{s_j} k_j / (L + e^{sink})`` with ``L = sum_j e^{s_j}``, ``lse = ln L``. Rows without keys: out 0,
     lse +inf, max_logits -inf, whatever the sink (spec §8, edge table).
     """
-    logits.masked_fill_(~valid[:, None, :], -torch.inf)
+    logits.masked_fill_(~(valid if valid.dim() == 3 else valid[:, None, :]), -torch.inf)
     top = logits.amax(-1)
-    lonely = ~valid.any(-1)
-    shift = top.masked_fill(lonely[:, None], 0)
+    lonely = top == -torch.inf
+    shift = top.masked_fill(lonely, 0)
     weights = logits.sub_(shift[..., None]).exp_()
     total = weights.sum(-1)
     denominator = total if sink is None else total + torch.exp(sink.to(torch.float64) - shift)
     out = torch.bmm(weights, keys.to(torch.float64)).div_(denominator[..., None])
-    out.masked_fill_(lonely[:, None, None], 0)
-    lse = (total.log() + shift).masked_fill(lonely[:, None], torch.inf)
+    out.masked_fill_(lonely[..., None], 0)
+    lse = (total.log() + shift).masked_fill_(lonely, torch.inf)
     return Answer(out, lse, top)
 
 

@@ -2,8 +2,9 @@
 
 import torch
 
+from dsv4_conformance.cases.generator import host_words, words
 from dsv4_conformance.cases.plan import PlannedCase
-from dsv4_conformance.errors import BadInput
+from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.implementations.api import Implementation
 from dsv4_conformance.runner.subject import Subject
 
@@ -13,6 +14,8 @@ class Session:
 
     def __init__(self, implementation: type[Implementation], device: str) -> None:
         self.device = torch.device(device)
+        if self.device.type == "cuda":
+            _same_bits_on(self.device)
         try:
             self.implementation = implementation(device)
         except BadInput:
@@ -25,3 +28,10 @@ class Session:
     def subject(self, planned: PlannedCase) -> Subject:
         """A fresh subject for one test."""
         return Subject(self.implementation, self.device, planned.requirement)
+
+
+def _same_bits_on(device: torch.device) -> None:
+    """Cases must have the same bits on every device: compare one stream with the host's. HarnessError otherwise."""
+    stream = words(2026, "smoke", (70_001,), device).cpu().numpy().view("uint32")
+    if not (stream == host_words(2026, "smoke", 70_001)).all():
+        raise HarnessError(f"The generator gives other bits on {torch.cuda.get_device_name(device)} than on the host.")
