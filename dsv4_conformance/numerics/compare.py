@@ -29,6 +29,8 @@ class Verdict:
         where = f"query row {self.row}, head {self.head}"
         if self.special is not None:
             return f"{self.output}: {self.special} at {where}"
+        if self.budget == 0:
+            return f"{self.output}: error {self.error:.3g} where the value must be exact, at {where}"
         return f"{self.output}: error {self.error:.3g} is {self.ratio:.3g} budgets ({self.budget:.3g}) at {where}"
 
 
@@ -98,7 +100,7 @@ def _summary(got: Tensor, want: Tensor, budget: Tensor) -> Tensor:
     error = torch.where(exact == want, 0.0, (exact - want).abs_())
     if error.dim() == 3:
         error = error.amax(-1)
-    ratio = torch.where(error == 0, 0.0, error / budget).nan_to_num_(nan=torch.inf)
+    ratio = torch.where(error == 0, 0.0, error / budget).nan_to_num_(nan=torch.inf, posinf=torch.inf)
     worst, place = ratio.flatten().max(0)
     differs = (~error.isfinite()).any()
     picked = [x.flatten()[place] for x in (error, budget)]
