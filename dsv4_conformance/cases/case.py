@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Self
 
 Lengths = Literal["none", "full", "mixed", "zero"]
@@ -31,6 +32,10 @@ class _Described:
 
     def digest(self) -> int:
         """64-bit key of this case: the root of every random stream it uses."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> int:
         return int.from_bytes(hashlib.sha256(self.canonical().encode()).digest()[:8], "little")
 
     def with_(self, **changes: Any) -> Self:

@@ -1,5 +1,6 @@
 """Error budgets: how far from float64 a right implementation may be, and why (docs/semantics.md §20)."""
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -38,10 +39,9 @@ def ulp_bf16(x: Tensor) -> Tensor:
 
 def out_budget(out: Tensor, references: list[Tensor]) -> Tensor:
     """Budget ``(R, H)`` of out float64 ``(R, H, 512)`` from the low-precision references (OUT_DERIVATION)."""
-    error = torch.zeros(out.shape[:2], dtype=torch.float64, device=out.device)
-    for reference in references:
-        error = torch.maximum(error, (reference.to(torch.float64) - out).abs().amax(-1))
-    return OUT_FACTOR * error + ulp_bf16(out.abs().amax(-1))
+    errors = [torch.linalg.vector_norm(out - reference, math.inf, dim=-1) for reference in references]
+    budget: Tensor = OUT_FACTOR * functools.reduce(torch.maximum, errors)
+    return budget + ulp_bf16(torch.linalg.vector_norm(out, math.inf, dim=-1))
 
 
 def logit_budget(value: Tensor, largest: Tensor, keys: Tensor) -> Tensor:

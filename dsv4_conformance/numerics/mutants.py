@@ -17,21 +17,56 @@ from dsv4_conformance.oracle.attention import Answer, Problem, Scope, attend, co
 
 @dataclass(frozen=True)
 class Setting:
-    """A problem of a few rows with gathered keys (float64), its logits and right answer, and the next rows' problem."""
+    """A problem of a few rows, what it reads and what a mistaken reader might, and its right answer.
+
+    ``keys`` float64 ``(R, N, 512)``, 0 where not ``valid (R, N)``; ``logits (R, H, N)``. ``listed``: the rows that any
+    entry names, beyond the length too, where ``stored``; ``inside`` the length. ``next_keys``, ``next_valid``: what the
+    neighbouring query rows read.
+    """
 
     problem: Problem
+    answer: Answer
     keys: Tensor
     valid: Tensor
     logits: Tensor
-    answer: Answer
-    neighbour: Problem
+    listed: Tensor
+    stored: Tensor
+    inside: Tensor
+    next_keys: Tensor
+    next_valid: Tensor
 
     @classmethod
     def of(cls, problem: Problem, answer: Answer, neighbour: Problem) -> "Setting":
-        """Gather the keys of ``problem`` once for all mutants."""
-        keys, valid = problem.gather()
-        keys = keys.to(torch.float64)
-        return cls(problem, keys, valid, logits_of(problem.q, keys, problem.scale), answer, neighbour)
+        """Read everything once, for all mistakes. ``neighbour``: as many rows of the same call."""
+        both = [_stacked(mine, theirs) for mine, theirs in zip(problem.scopes, neighbour.scopes, strict=True)]
+        valid = torch.cat([scope.valid() for scope in both], 1)
+        stored = torch.cat([_stored(scope) for scope in both], 1)
+        inside = torch.cat([_inside(scope) for scope in both], 1)
+        listed = torch.cat([s.fetch(s.indices.to(torch.int64).masked_fill(~_stored(s), 0)) for s in both], 1)
+        listed = listed.to(torch.float64).masked_fill_(~stored[..., None], 0)
+        keys = listed.masked_fill(~valid[..., None], 0)
+        r = problem.q.shape[0]
+        logits = logits_of(problem.q, keys[:r], problem.scale)
+        mine = (keys[:r], valid[:r], logits, listed[:r], stored[:r], inside[:r])
+        return cls(problem, answer, *mine, keys[r:], valid[r:])
+
+
+def _stacked(mine: Scope, theirs: Scope) -> Scope:
+    length = None if mine.length is None or theirs.length is None else torch.cat((mine.length, theirs.length))
+    return replace(mine, indices=torch.cat((mine.indices, theirs.indices)), length=length)
+
+
+def _stored(scope: Scope) -> Tensor:
+    """bool ``(R, N)``: entries that name a stored row, inside the length or not."""
+    limit = scope.limit if scope.limit is not None else scope.slots
+    return (scope.indices >= 0) & (scope.indices < limit) if limit else scope.valid()
+
+
+def _inside(scope: Scope) -> Tensor:
+    """bool ``(R, N)``: entries inside the length."""
+    if scope.length is None:
+        return torch.ones_like(scope.indices, dtype=torch.bool)
+    return torch.arange(scope.indices.shape[1], device=scope.indices.device) < scope.length[:, None]
 
 
 @dataclass(frozen=True)
@@ -105,12 +140,11 @@ def window_minus_one(s: Setting) -> Change | Answer | None:
 
 def window_plus_one(s: Setting) -> Change | Answer | None:
     """One key too many in the window scope: the neighbour's first valid one."""
-    scope = s.neighbour.scopes[0]
-    first = scope.valid().to(torch.int8).argmax(1)
-    slot = torch.gather(scope.indices.to(torch.int64), 1, first[:, None])
-    more = torch.gather(scope.valid(), 1, first[:, None])
-    key = scope.fetch(slot.masked_fill(~more, 0))
-    return Change(torch.cat((s.valid, more), 1), torch.cat((s.keys, key.to(torch.float64)), 1))
+    width = _main_width(s)
+    first = s.next_valid[:, :width].to(torch.int8).argmax(1)
+    row = torch.arange(len(first), device=first.device)
+    key, more = s.next_keys[row, first], s.next_valid[row, first]
+    return Change(torch.cat((s.valid, more[:, None]), 1), torch.cat((s.keys, key[:, None]), 1))
 
 
 def key_dropped(s: Setting) -> Change | Answer | None:
@@ -120,35 +154,19 @@ def key_dropped(s: Setting) -> Change | Answer | None:
     return Change(s.valid.scatter(1, share.argmax(1, keepdim=True), False))
 
 
-def _rescoped(s: Setting, change: Callable[[Scope], Scope]) -> Change:
-    """The right formula on changed lists, gathered anew."""
-    changed = replace(s.problem, scopes=tuple(change(scope) for scope in s.problem.scopes))
-    keys, valid = changed.gather()
-    return Change(valid, keys.to(torch.float64))
-
-
 def minus_one_as_slot_0(s: Setting) -> Change | Answer | None:
     """Holes inside the length read as slot (prefill: row) 0."""
-
-    def change(scope: Scope) -> Scope:
-        place = torch.arange(scope.indices.shape[1], device=scope.indices.device)
-        inside = place < scope.length[:, None] if scope.length is not None else torch.ones_like(scope.indices) > 0
-        return replace(scope, indices=torch.where(inside & ~scope.valid(), 0, scope.indices))
-
-    return _rescoped(s, change)
+    hole = s.inside & ~s.valid
+    zero = [scope.fetch(scope.indices.new_zeros(1, dtype=torch.int64)) for scope in s.problem.scopes]
+    widths = [scope.indices.shape[1] for scope in s.problem.scopes]
+    read = torch.cat([key.to(torch.float64).expand(width, -1) for key, width in zip(zero, widths, strict=True)])
+    return Change(s.valid | hole, torch.where(hole[..., None], read, s.keys))
 
 
 def topk_length_ignored(s: Setting) -> Change | Answer | None:
     """Lists processed to their full width; values that name no stored row are still skipped."""
-
-    def change(scope: Scope) -> Scope:
-        if scope.length is None:
-            return scope
-        limit = scope.limit if scope.limit is not None else scope.slots
-        indices = scope.indices
-        return replace(scope, length=None, indices=torch.where((indices < 0) | (indices >= limit), -1, indices))
-
-    return _rescoped(s, change)
+    valid = s.valid | (s.stored & ~s.inside)
+    return Change(valid, s.listed.masked_fill(~valid[..., None], 0))
 
 
 def last_block_lost(s: Setting) -> Change | Answer | None:
@@ -198,8 +216,7 @@ def rope_pairing_wrong(s: Setting) -> Change | Answer | None:
 
 def neighbours_keys(s: Setting) -> Change | Answer | None:
     """Another query row's keys."""
-    keys, valid = s.neighbour.gather()
-    return Change(valid, keys.to(torch.float64))
+    return Change(s.next_valid, s.next_keys)
 
 
 def lse_base_2(s: Setting) -> Change | Answer | None:

@@ -28,7 +28,7 @@ class Truth:
 
 def _truth_of_chunk(problem: Problem) -> Truth:
     """Answer and budgets of a problem small enough for one chunk."""
-    keys, valid = problem.gather()
+    keys, valid = problem.gather(zero=False)
     answer = attend(problem.q, keys, valid, problem.sink, problem.scale)
     sink = None if problem.sink is None else problem.sink.to(torch.float32)
     reference = low_precision(problem.q, keys, valid, sink, problem.scale)

@@ -40,6 +40,18 @@ class Scope:
         return replace(self, indices=self.indices[chosen], length=length)
 
 
+def _rows_of(scope: Scope, valid: Tensor, zero: bool) -> Tensor:
+    """The rows a scope names, ``(R, N, 512)``; invalid places as in Problem.gather."""
+    slots = scope.indices.to(torch.int64)
+    if zero or not bool(valid.any()):
+        return scope.fetch(slots.masked_fill(~valid, 0)).masked_fill_(~valid[..., None], 0)
+    # Invalid places repeat the row's first key (a row without keys: the scope's first), which is finite.
+    first = torch.gather(slots, 1, valid.to(torch.int8).argmax(1, keepdim=True))
+    any_row = slots.flatten()[valid.flatten().to(torch.int8).argmax()]
+    spare = torch.where(valid.any(1, keepdim=True), first, any_row)
+    return scope.fetch(torch.where(valid, slots, spare))
+
+
 @dataclass(frozen=True)
 class Problem:
     """Queries q ``(R, H, 512)`` against the multiset union of ``scopes``; sink ``(H,)`` or None; logit ``scale``."""
@@ -57,12 +69,16 @@ class Problem:
         """The problem of some heads."""
         return replace(self, q=self.q[:, chosen], sink=None if self.sink is None else self.sink[chosen])
 
-    def gather(self) -> tuple[Tensor, Tensor]:
-        """Keys ``(R, N, 512)`` in stored precision, invalid rows zero, and validity ``(R, N)``; scopes in order."""
+    def gather(self, zero: bool = True) -> tuple[Tensor, Tensor]:
+        """Keys ``(R, N, 512)`` in stored precision and their validity ``(R, N)``; scopes in order.
+
+        Invalid places hold 0, or with ``zero=False`` any finite row: what they hold cannot reach an answer, since their
+        weight is exactly 0, and clearing a large gather costs a pass over it.
+        """
         valid = [scope.valid() for scope in self.scopes]
-        keys = [s.fetch(s.indices.to(torch.int64).masked_fill(~v, 0)) for s, v in zip(self.scopes, valid, strict=True)]
-        for rows, mask in zip(keys, valid, strict=True):
-            rows.masked_fill_(~mask[..., None], 0)
+        keys = [_rows_of(scope, mask, zero) for scope, mask in zip(self.scopes, valid, strict=True)]
+        if len(keys) == 1:
+            return keys[0], valid[0]
         return torch.cat(keys, 1), torch.cat(valid, 1)
 
     def chunks(self, max_bytes: int = 1 << 30) -> Iterator[tuple[slice, "Problem"]]:
