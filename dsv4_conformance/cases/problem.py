@@ -1,5 +1,7 @@
 """From a surface's call to the oracle's view of it: the same tensors, read by definition."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,8 @@ def _paged(scope: KVScope, s_q: int) -> Scope:
     pages = scope.pages
     length = None if scope.topk_length is None else scope.topk_length.repeat_interleave(s_q)
     slots = pages.shape[0] * pages.shape[1]
-    return Scope(lambda at: unpack(pages, at), scope.indices.flatten(0, 1), length, slots=slots)
+    indices = scope.indices.flatten(0, 1)
+    return Scope(partial(unpack, pages), indices, length, slots=slots, fetch_into=partial(unpack, pages))
 
 
 def decode_problem(call: DecodeCall) -> Problem:

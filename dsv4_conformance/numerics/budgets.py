@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsv4_conformance.oracle.attention import Answer
+
 OUT_FACTOR = 2.0
 OUT_DERIVATION = (
     "2 x max error over 512 dims of a low-precision reference (bf16 q, K, P, out; float32 logits and sums; worse of "
@@ -34,7 +36,7 @@ class Budgets:
 def ulp_bf16(x: Tensor) -> Tensor:
     """Distance to the next bf16 above ``|x|``, float64; the smallest subnormal's spacing below 2**-126; 0 for 0."""
     exponent = torch.frexp(x.abs().clamp(min=2.0**-126)).exponent.to(torch.float64) - 1
-    return torch.where(x == 0, 0.0, torch.exp2(exponent - 7))
+    return torch.exp2(exponent - 7).masked_fill_(x == 0, 0)
 
 
 def out_budget(out: Tensor, references: list[Tensor]) -> Tensor:
@@ -44,11 +46,28 @@ def out_budget(out: Tensor, references: list[Tensor]) -> Tensor:
     return budget + ulp_bf16(torch.linalg.vector_norm(out, math.inf, dim=-1))
 
 
+_UNIT = 2.0**-24
+
+
+def _spread(largest: Tensor, keys: Tensor) -> Tensor:
+    """The part of a logit budget that does not depend on the value: ``(R, H)``."""
+    spread = largest.to(torch.float64).clamp(min=1).mul_(_UNIT * 4 * math.sqrt(512))
+    return spread.add_(keys.to(torch.float64).sqrt_().add_(8).mul_(_UNIT)[:, None])
+
+
+def _with_rounding(spread: Tensor, value: Tensor) -> Tensor:
+    return torch.add(spread, value.abs(), alpha=2 * _UNIT).masked_fill_(value.isinf(), 0)
+
+
 def logit_budget(value: Tensor, largest: Tensor, keys: Tensor) -> Tensor:
-    """A-priori budget ``(R, H)`` of lse or max_logits (LOGIT_DERIVATION).
+    """A-priori budget ``(R, H)`` of lse or max_logits (LOGIT_DERIVATION); 0 where the value is infinite.
 
     ``largest``: max |logit| over the row's keys ``(R, H)``; ``keys``: valid keys per row ``(R,)``.
     """
-    spread = 4 * math.sqrt(512) * largest.clamp(min=1) + 8 + keys.to(torch.float64).sqrt()[:, None]
-    budget: Tensor = 2.0**-24 * (spread + 2 * value.abs())
-    return torch.where(value.isfinite(), budget, 0.0)
+    return _with_rounding(_spread(largest, keys), value)
+
+
+def logit_budgets(answer: Answer, largest: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """logit_budget of lse and of max_logits together."""
+    spread = _spread(largest, keys)
+    return _with_rounding(spread, answer.lse), _with_rounding(spread, answer.max_logits)

@@ -45,14 +45,13 @@ def low_precision(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, s
     top = logits.amax(-1).masked_fill(lonely, 0)
     weights = logits.sub_(top[..., None]).exp_()
     total = weights.sum(-1)
+    if sink is not None:
+        total = total + torch.exp(sink - top)
     outs = []
     for phase in PHASES:
-        # Relative to top + phase: weights, their sum and the sink's share all shrink by e^-phase before P is rounded.
+        # Relative to top + phase, weights, their sum and the sink's share all shrink alike before P is rounded.
         shrink = math.exp(-phase)
         p = (weights * shrink).to(torch.bfloat16) if phase else weights.to(torch.bfloat16)
-        share = total * shrink
-        if sink is not None:
-            share = share + torch.exp(sink - top - phase)
-        out = _values(p, keys).div_(share[..., None])
+        out = _values(p, keys).div_((total * shrink)[..., None])
         outs.append(out.masked_fill_(lonely[..., None], 0).to(torch.bfloat16))
     return Reference(outs, torch.maximum(highest, -lowest))

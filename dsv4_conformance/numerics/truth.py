@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsv4_conformance.numerics.budgets import Budgets, logit_budget, out_budget
+from dsv4_conformance.numerics.budgets import Budgets, logit_budgets, out_budget
 from dsv4_conformance.numerics.reference import low_precision
 from dsv4_conformance.oracle.attention import Answer, Problem, attend, join_rows
 
@@ -32,13 +32,8 @@ def _truth_of_chunk(problem: Problem) -> Truth:
     answer = attend(problem.q, keys, valid, problem.sink, problem.scale)
     sink = None if problem.sink is None else problem.sink.to(torch.float32)
     reference = low_precision(problem.q, keys, valid, sink, problem.scale)
-    reach, count = reference.reach.to(torch.float64), valid.sum(-1)
-    budgets = Budgets(
-        out_budget(answer.out, reference.outs),
-        logit_budget(answer.lse, reach, count),
-        logit_budget(answer.max_logits, reach, count),
-    )
-    return Truth(answer, budgets)
+    lse, top = logit_budgets(answer, reference.reach, valid.sum(-1))
+    return Truth(answer, Budgets(out_budget(answer.out, reference.outs), lse, top))
 
 
 def truth_of(problem: Problem, max_bytes: int = 1 << 30) -> Truth:

@@ -25,6 +25,7 @@ class Scope:
     length: Tensor | None
     limit: int | None = None
     slots: int = 0
+    fetch_into: Callable[[Tensor, Tensor], object] | None = None
 
     def valid(self) -> Tensor:
         """bool ``(R, N)``: entries that name a key (spec §10, §11)."""
@@ -40,16 +41,22 @@ class Scope:
         return replace(self, indices=self.indices[chosen], length=length)
 
 
-def _rows_of(scope: Scope, valid: Tensor, zero: bool) -> Tensor:
-    """The rows a scope names, ``(R, N, 512)``; invalid places as in Problem.gather."""
+def _read_rows(scope: Scope, valid: Tensor, zero: bool, out: Tensor) -> None:
+    """Write the rows a scope names to ``out (R, N, 512)``; invalid places as in Problem.gather."""
     slots = scope.indices.to(torch.int64)
-    if zero or not bool(valid.any()):
-        return scope.fetch(slots.masked_fill(~valid, 0)).masked_fill_(~valid[..., None], 0)
-    # Invalid places repeat the row's first key (a row without keys: the scope's first), which is finite.
-    first = torch.gather(slots, 1, valid.to(torch.int8).argmax(1, keepdim=True))
-    any_row = slots.flatten()[valid.flatten().to(torch.int8).argmax()]
-    spare = torch.where(valid.any(1, keepdim=True), first, any_row)
-    return scope.fetch(torch.where(valid, slots, spare))
+    spare = -1 if zero else int(slots.masked_fill(~valid, -1).amax())
+    if spare < 0:  # nothing is valid, or places must be 0
+        slots = slots.masked_fill(~valid, 0)
+    else:
+        # Invalid places repeat the row's first key, or in rows without one any key: finite, and of weight 0.
+        first = torch.gather(slots, 1, valid.to(torch.int8).argmax(1, keepdim=True))
+        slots = torch.where(valid, slots, first.masked_fill_(~valid.any(1, keepdim=True), spare))
+    if scope.fetch_into is not None:
+        scope.fetch_into(slots, out)
+    else:
+        out.copy_(scope.fetch(slots))
+    if spare < 0:
+        out.masked_fill_(~valid[..., None], 0)
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,13 @@ class Problem:
         Invalid places hold 0, or with ``zero=False`` any finite row: what they hold cannot reach an answer, since their
         weight is exactly 0, and clearing a large gather costs a pass over it.
         """
-        valid = [scope.valid() for scope in self.scopes]
-        keys = [_rows_of(scope, mask, zero) for scope, mask in zip(self.scopes, valid, strict=True)]
-        if len(keys) == 1:
-            return keys[0], valid[0]
-        return torch.cat(keys, 1), torch.cat(valid, 1)
+        valid = torch.cat([scope.valid() for scope in self.scopes], 1)
+        keys = torch.empty((*valid.shape, D), dtype=self.q.dtype, device=self.q.device)
+        start = 0
+        for scope in self.scopes:
+            part = slice(start, start := start + scope.indices.shape[1])
+            _read_rows(scope, valid[:, part], zero, keys[:, part])
+        return keys, valid
 
     def chunks(self, max_bytes: int = 1 << 30) -> Iterator[tuple[slice, "Problem"]]:
         """Split by query rows so that keys, logits and weights of one chunk stay near ``max_bytes`` in float64."""

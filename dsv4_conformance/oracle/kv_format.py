@@ -69,20 +69,19 @@ def _ue8m0(device: torch.device) -> Tensor:
     return table.to(torch.bfloat16).to(device)
 
 
-def dequantise(data: Tensor, scales: Tensor) -> Tensor:
-    """Rows ``(..., 512)`` bf16 of data uint8 ``(..., 576)`` and scales uint8 ``(..., >= 7)``.
+def dequantise(data: Tensor, scales: Tensor, out: Tensor | None = None) -> Tensor:
+    """Rows bf16 ``(..., 512)`` of data uint8 ``(..., 576)`` and scales uint8 ``(..., >= 7)``, in ``out`` if given.
 
     bf16 holds ``e4m3 * 2**e`` exactly wherever it neither overflows nor underflows (spec §9.2).
     """
-    codes = data.contiguous().view(torch.float8_e4m3fn)[..., :_NOPE].to(torch.bfloat16)
+    data = data.contiguous()
+    rows = data.new_empty((*data.shape[:-1], PageLayout.HEAD_DIM), dtype=torch.bfloat16) if out is None else out
+    codes = data.view(torch.float8_e4m3fn)[..., :_NOPE].to(torch.bfloat16)
     factor = _ue8m0(data.device)[scales[..., :_TILES].to(torch.int64)]
-    rows = torch.empty((*data.shape[:-1], PageLayout.HEAD_DIM), dtype=torch.bfloat16, device=data.device)
-    torch.mul(
-        torch.unflatten(codes, -1, (_TILES, _TILE)),
-        factor[..., None],
-        out=torch.unflatten(rows[..., :_NOPE], -1, (_TILES, _TILE)),
-    )
-    rows[..., _NOPE:] = data[..., _NOPE:].contiguous().view(torch.bfloat16)
+    tiles = (_TILES, _TILE)
+    nope = rows[..., :_NOPE].view(*rows.shape[:-1], *tiles)
+    torch.mul(codes.view(*rows.shape[:-1], *tiles), factor[..., None], out=nope)
+    rows[..., _NOPE:] = data.view(torch.bfloat16)[..., _NOPE // 2 :]
     return rows
 
 
@@ -98,24 +97,27 @@ def page_views(pages: Tensor) -> tuple[Tensor, Tensor]:
     return data, scales
 
 
-def unpack(pages: Tensor, slots: Tensor) -> Tensor:
-    """Rows bf16 ``(*slots.shape, 512)`` stored at ``slots`` of a kernel view (exact values, spec §9.1-9.2)."""
+def unpack(pages: Tensor, slots: Tensor, out: Tensor | None = None) -> Tensor:
+    """Rows bf16 ``(*slots.shape, 512)`` stored at ``slots`` of a kernel view (exact values, spec §9.1-9.2).
+
+    ``out``: where to write them, any strides with the last dim contiguous.
+    """
     num_pages, page_size = pages.shape[:2]
     stride, start = pages.stride(0), pages.storage_offset()
     page, row = slots // page_size, slots % page_size
-    if stride % PageLayout.DATA_BYTES or start % 8:
+    width = PageLayout.DATA_BYTES
+    if stride % width or start % 8:
         data, scales = page_views(pages)
-        return dequantise(data[page, row], scales[page, row])
+        return dequantise(data[page, row], scales[page, row], out)
     # Pages are whole multiples of a data row, so data rows can be picked from one table of rows, scales from words.
-    per_page = stride // PageLayout.DATA_BYTES
-    table = pages.as_strided(
-        ((num_pages - 1) * per_page + page_size, PageLayout.DATA_BYTES), (PageLayout.DATA_BYTES, 1)
-    )
-    data = table.view(torch.int64).index_select(0, (page * per_page + row).flatten()).view(torch.uint8)
-    scale_start = PageLayout.DATA_BYTES * page_size
-    words = pages.as_strided((((num_pages - 1) * stride + scale_start) // 8 + page_size, 8), (8, 1)).view(torch.int64)
-    scales = words[:, 0].index_select(0, ((page * stride + scale_start) // 8 + row).flatten())
-    return dequantise(data, scales[:, None].view(torch.uint8)).view(*slots.shape, PageLayout.HEAD_DIM)
+    count = (num_pages - 1) * (stride // width) + page_size
+    table = pages.as_strided((count, width), (width, 1)).view(torch.int64)
+    count = (num_pages - 1) * (stride // 8) + page_size
+    words = pages.as_strided((count, 8), (8, 1), start + width * page_size).view(torch.int64)
+    data = table.index_select(0, (page * (stride // width) + row).flatten())
+    scales = words.index_select(0, (page * (stride // 8) + row).flatten())
+    shape = slots.shape
+    return dequantise(data.view(torch.uint8).view(*shape, width), scales.view(torch.uint8).view(*shape, 8), out)
 
 
 def pack(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor = "amax_1e-4") -> None:

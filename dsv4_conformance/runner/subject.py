@@ -18,7 +18,7 @@ from dsv4_conformance.numerics.truth import Truth, truth_of
 from dsv4_conformance.runner.execute import Call, Outputs, convention_of, returned_outputs, run_guarded, surface_of
 from dsv4_conformance.runner.guards import Fingerprint
 
-_SCRATCH = {"cpu": 1 << 28, "cuda": 4 << 30}
+_SCRATCH = {"cpu": 1 << 28, "cuda": 12 << 30}
 
 
 class Subject:
