@@ -8,6 +8,7 @@ import torch
 from dsv4_conformance.cases.case import AttentionCase
 from dsv4_conformance.cases.problem import problem_of
 from dsv4_conformance.cases.rearrange import first_key, keep_entries, permute_lists, repeat_entries
+from dsv4_conformance.cases.shift import level_channel, step_query
 from dsv4_conformance.implementations.api import DecodeCall
 from dsv4_conformance.numerics.algebra import apply_sink, joined, repeated
 from dsv4_conformance.numerics.truth import Truth
@@ -118,3 +119,17 @@ def test_zero_query_averages_its_keys(subject: Subject, case: AttentionCase) -> 
     )
     expected = plain if flat.sink is None else apply_sink(plain, flat.sink)
     subject.judge(flat, Truth(expected, budgets))
+
+
+@requirement("INV-16", on=ATTENTION, cases="rows")
+def test_shifting_every_logit_and_the_sink_changes_nothing(subject: Subject, case: AttentionCase) -> None:
+    """INV-16: with one channel equal in all keys, a query step there shifts every logit by c: out stays if the sink
+    shifts too, lse and max_logits shift by c; c is 25, -25 or -300."""
+    call = level_channel(subject.build(case))
+    moved, step = step_query(call, (25.0, -25.0, -300.0)[case.digest() % 3])
+    if call.sink is not None:
+        moved = replace(moved, sink=call.sink + step)
+    base = subject.truth(call).answer
+    expected = replace(base, lse=base.lse + step, max_logits=base.max_logits + step)
+    subject.judge(moved, Truth(expected, subject.truth(moved).budgets))
+    subject.judge(call)

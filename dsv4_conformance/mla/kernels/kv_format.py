@@ -111,6 +111,8 @@ def pack_index_keys(keys: Tensor, slots: Tensor, pages: Tensor) -> None:
     """
     values, scales = _index_views(pages)
     keys, page, offset = _addressed(keys.float(), slots, values)
+    if not len(keys):  # an empty float32 tensor has no byte view
+        return
     scale = keys.abs().amax(-1, keepdim=True).clamp(min=INDEX_KEY_AMAX_FLOOR) / FP8_MAX
     codes = (keys / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
     values[page, offset] = codes.view(torch.uint8)
