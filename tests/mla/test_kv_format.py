@@ -219,5 +219,5 @@ def test_compressed_slots_keep_holes_and_refuse_what_does_not_exist() -> None:
 # Kills: a byte view of an empty float32 tensor, which torch refuses.
 def test_packing_no_index_key_writes_nothing() -> None:
     pages = torch.full((2, 64 * 132), 0xFF, dtype=torch.uint8)
-    pack_index_keys(torch.zeros(0, 128), torch.zeros(0, dtype=torch.int64), pages)
+    kv_format.pack_index_keys(torch.zeros(0, 128), torch.zeros(0, dtype=torch.int64), pages)
     assert bool((pages == 0xFF).all())
