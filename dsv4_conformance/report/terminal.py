@@ -131,7 +131,7 @@ def write_summary(reporter: pytest.TerminalReporter, journal: Journal, path: Pat
         for row, text in zip(found, body, strict=True):
             reporter.write_line(text, **_colour(row))
         reporter.write_line(
-            "In error budgets, limit 1. worst: largest error. margin: by how much the least rejected mistake is rejected."
+            "In error budgets, limit 1. worst: largest error. margin: how far the least rejected mistake is off."
         )
     if verbosity >= -1:
         _write_failures(reporter, journal, found, None if verbosity > 0 else SHOWN_PER_REQUIREMENT)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dsv4_conformance.status import Status
 from tests.plugin.conftest import Project
 
 WORKERS = pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["single", "xdist"])
@@ -54,6 +55,8 @@ def test_what_only_shows_when_the_adapter_is_built_stops_the_run(project: Projec
     assert "Traceback" not in ran.out
     footer = ran.journal.footer
     assert footer is not None and not footer.qualifies and footer.exit_code == 2
+    if not words:  # one complaint, not one per case; workers may have finished what they had been given
+        assert [r.status for r in ran.journal.results] == [Status.HARNESS_ERROR] + [Status.NOT_RUN] * 6
 
 
 @WORKERS
@@ -84,6 +87,9 @@ def test_module_that_cannot_be_imported_is_the_harness_s_failure(project: Projec
     for words in ((), ("-n", "2")):
         ran = project.run(*words)
         assert ran.code == 3, ran.out + ran.err
+    project.write("test_suite.py", "import nosuchmodule\n")
+    for words in ((), ("-n", "2")):  # nothing at all was collected
+        assert project.run(*words).code == 3
 
 
 def test_unwritable_is_found_out_before_any_case_runs(project: Project, tmp_path: Path) -> None:
