@@ -14,7 +14,8 @@ from dsv4_conformance.implementations.api import DecodeCall, KVScope, PrefillCal
 from dsv4_conformance.oracle.attention import Problem, attention
 
 D = 512
-NEEDLE_GAIN = 2.0
+NEEDLE_LOGIT = 12.0
+"""Logit of the key that a needle query aims at, before a quarter of a random query is added."""
 _RED = {"nan": torch.nan, "inf": torch.inf, "none": 0.0}
 
 
@@ -65,10 +66,10 @@ def _scope(case: AttentionCase, shape: ScopeShape, name: str, device: torch.devi
     pages = page_buffer(plan.num_pages, shape.page_size, case.poison, device)
     live = torch.full((plan.num_pages * shape.page_size,), case.poison == "none", device=device)
     live[: shape.page_size] = True  # the dummy page, where holes land
-    live[slots.clamp(min=0).flatten()] = True
+    listed = lists.beyond_decode(picks, slots)
+    live[listed.masked_fill((listed < 0).logical_or_(listed >= len(live)), 0).flatten()] = True
     fill_pages(case, name, pages, live)
-    listed = lists.beyond_decode(picks, slots).view(case.b, case.s_q, shape.topk)
-    return KVScope(pages, _embed_lists(case, listed), picks.length)
+    return KVScope(pages, _embed_lists(case, listed.view(case.b, case.s_q, shape.topk)), picks.length)
 
 
 def _decode(case: AttentionCase, device: torch.device) -> DecodeCall:
@@ -82,8 +83,9 @@ def _prefill(case: AttentionCase, device: torch.device) -> PrefillCall:
     shape, s_kv = case.window, case.window.slots
     picks = lists.draw_picks(case, shape, "window", 1, device)
     live = torch.full((s_kv,), case.poison == "none", device=device)
-    live[picks.local.clamp(min=0).flatten()] = True  # row 0 too: a -1 read as row 0 lands there
-    live[0] = True
+    indices = lists.forms_prefill(picks, s_kv)
+    live[indices.masked_fill((indices < 0).logical_or_(indices >= s_kv), 0).flatten()] = True
+    live[0] = True  # where a -1 read as row 0 lands
     random = words(case.digest(), "kv", (s_kv, D // 2), device)
     kv = bf16_values(random, 124)
     if case.data == "marker":
@@ -94,14 +96,14 @@ def _prefill(case: AttentionCase, device: torch.device) -> PrefillCall:
         kv[:, 2::5] *= 2.0
     kv.masked_fill_(~live[:, None], _RED[case.poison])
     kv = _embed(case, kv[None], _RED[case.poison])[0]
-    indices = lists.forms_prefill(picks, s_kv)
     scale = D**-0.5 * 2.0**case.scale_bits
     q = _queries(case, device)[0]
     return PrefillCall(q, kv[:, None], _embed_lists(case, indices[:, None]), picks.length, None, scale)
 
 
 def _aim(case: AttentionCase, problem: Problem) -> Tensor:
-    """Queries that each point at one of their own valid keys, so that it leads by 6 or more: ``q / 4 + 2 k``."""
+    """Queries that each point at one of their own valid keys, so that it leads by 6 or more: ``q / 4 + gain k``, with
+    ``scale gain |k|^2 = NEEDLE_LOGIT``."""
     rows, heads = problem.q.shape[:2]
     valid = torch.cat([scope.valid() for scope in problem.scopes], 1)
     slots = torch.cat([scope.indices for scope in problem.scopes], 1).to(torch.int64)
@@ -114,7 +116,9 @@ def _aim(case: AttentionCase, problem: Problem) -> Tensor:
     if len(problem.scopes) > 1:
         other = problem.scopes[1].fetch(torch.where(place < width, 0, chosen))
         keys = torch.where((place < width)[..., None], keys, other)
-    aimed = problem.q.to(torch.float32) * 0.25 + keys.to(torch.float32) * NEEDLE_GAIN
+    exact = keys.to(torch.float32)
+    gain = NEEDLE_LOGIT / problem.scale / exact.square().sum(-1, keepdim=True)
+    aimed = problem.q.to(torch.float32) * 0.25 + exact * gain
     return torch.where((count[:, -1] > 0)[:, None, None], aimed, problem.q.to(torch.float32)).to(torch.bfloat16)
 
 

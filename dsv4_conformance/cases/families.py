@@ -65,8 +65,8 @@ def _core(surface: str, size: Size, seed: int) -> Iterator[Case]:
 def _rows(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """Several rows with keys in each, sinks special: for relations between two calls."""
     for case in _stream("rows", surface, size, seed, sink="special", lonely=False):
-        small = case.b * case.s_q == 1
-        yield case.with_(b=2) if small and surface == "SparseDecode" else case.with_(s_q=3) if small else case
+        groups = "s_q" if surface == "SparsePrefill" else "b"  # what has lists and a length of its own
+        yield case if getattr(case, groups) > 1 else case.with_(**{groups: 3 if surface == "SparsePrefill" else 2})
 
 
 def _sinks(surface: str, size: Size, seed: int) -> Iterator[Case]:
@@ -121,15 +121,17 @@ def _poisoned(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 
 def _ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
-    """First, second and last rank of every tp in {1, 2, 4, 8, 16}, 128 and 64 heads."""
-    for attention in _stream("ranks", surface, size, seed, sink="special", lonely=False):
-        for n_heads in (128, 64):
-            for tp in (1, 2, 4, 8, 16):
-                for rank in sorted({0, 1, tp - 1} & set(range(tp))):
-                    heads = HeadCase("HeadLayout", n_heads, tp, rank, seed)
-                    yield RankCase(
-                        surface, attention.with_(h_q=n_heads, b=min(attention.b, 2), s_q=min(attention.s_q, 8)), heads
-                    )
+    """First, second and last rank of every tp in {1, 2, 4, 8, 16}, 128 and 64 heads; another call for each."""
+    shares = [
+        HeadCase("HeadLayout", n_heads, tp, rank, seed)
+        for n_heads in (128, 64)
+        for tp in (1, 2, 4, 8, 16)
+        for rank in sorted({0, 1, tp - 1} & set(range(tp)))
+    ]
+    for index, attention in enumerate(_stream("ranks", surface, size, seed, sink="special", lonely=False)):
+        heads = shares[index % len(shares)]
+        small = attention.with_(h_q=heads.n_heads, b=min(attention.b, 2), s_q=min(attention.s_q, 8))
+        yield RankCase(surface, small, heads)
 
 
 def _padding(surface: str, size: Size, seed: int) -> Iterator[Case]:
