@@ -130,14 +130,13 @@ def _whole(times: float) -> float:
 
 def _listed(view: RowView, fit: Fit) -> Iterator[KeyStory]:
     """Stories of the list entries that leave least unexplained."""
-    change, left = fit.single(view.keys)
-    left = left.masked_fill(~view.valid, torch.inf)
+    valid = view.valid.nonzero()[:, 0]
+    change, left = fit.single(view.keys[valid])
     entries, head = list(places(view)), _head(view, fit)
-    for at in left.argsort()[:FINALISTS].tolist():
-        if not bool(view.valid[at]):
-            continue
+    for best in left.argsort()[:FINALISTS].tolist():
+        at = int(valid[best])
         number, place, slot = entries[at]
-        store, times = view.dump.stores[number], 1 + float(change[at])
+        store, times = view.dump.stores[number], 1 + float(change[best])
         counted = torch.ones(len(entries), dtype=torch.float64)
         counted[at] = _whole(times)
         distance, everywhere = _distance(view, counted)
@@ -153,7 +152,7 @@ def _listed(view: RowView, fit: Fit) -> Iterator[KeyStory]:
             head=head,
             logit=logit,
             weight=math.exp(logit - float(view.log_total[head])),
-            unexplained=float(left[at]),
+            unexplained=float(left[best]),
             distance=distance,
             everywhere=everywhere,
             explains=distance <= view.near,

@@ -40,7 +40,7 @@ class Store:
 
     def holds(self, slots: Tensor) -> Tensor:
         """bool: which slots the dump holds."""
-        return _place(self.ids, slots // self.size)[1] & (slots >= 0)
+        return _place(self.ids, slots // self.size)[1]
 
     def where(self, slot: int) -> str:
         """A slot in words: ``slot 101 (page 1, token 37)``."""

@@ -19,6 +19,7 @@ SHOWN = 20
 """Rows in the table; of more, the first wrong ones."""
 
 FEW = 8
+WIDE = 20
 
 
 def headline(dump: Dump) -> Iterator[str]:
@@ -68,11 +69,16 @@ def table(found: Judgement) -> Table:
         head = int(found.worst[at].argmax())
         name = found.worst_output(at, head)
         numbers = [float(tensor[name][at, head]) for tensor in (found.error, found.budget, found.ratio)]
-        heads = spans(found.heads[found.wrong[at]].tolist())
+        heads = _in_short(found.heads[found.wrong[at]].tolist(), len(found.heads))
         state = Text("WRONG", style="bold red") if bool(wrong[at]) else Text("right", style="green")
         row = str(int(found.rows[at]))
         made.add_row(row, state, str(int(found.heads[head])), name, *(f"{number:.3g}" for number in numbers), heads)
     return made
+
+
+def _in_short(heads: list[int], count: int) -> str:
+    """Which heads, or how many if that takes too many words for a table."""
+    return text if len(text := spans(heads)) <= WIDE else f"{len(heads)} of {count}"
 
 
 def by_head(dump: Dump, found: Judgement) -> Iterator[str]:

@@ -53,6 +53,22 @@ def test_many_rows_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "... and 4 more wrong rows\nwrong rows: 4-27\n" in done.out
 
 
+def test_many_right_rows_show_the_worst(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = decode_call(b=11, s_q=2, h_q=2, window=ScopeShape(32, 8, 64), extra=None)
+    done = run_judge(capsys, write(tmp_path, right(call)))
+    assert done.code == 0
+    assert len([line for line in done.out.splitlines() if "  right  " in line]) == 1
+
+
+def test_scattered_heads_are_counted_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors = right(decode_call(h_q=32))
+    tensors["out"][0, 0, ::3] += 1.0
+    done = run_judge(capsys, write(tmp_path, tensors))
+    (row,) = [line for line in done.out.splitlines() if "  WRONG  " in line]
+    assert row.rstrip().endswith("  11 of 32")
+    assert "wrong heads: 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30 (each in 1 of 6 rows)" in done.out
+
+
 def test_only_a_wrong_head_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tensors = right(decode_call())
     tensors["out"][1, 1, 6, 300] += 0.25

@@ -144,6 +144,19 @@ def test_key_dropped_in_some_heads(tmp_path: Path) -> None:
     assert (key.place, key.explains, key.everywhere) == (37, True, False)
 
 
+def test_only_judged_heads_are_explained(tmp_path: Path) -> None:
+    """Head 0 is wrong in a way that nothing explains; heads 4 to 7 lost a key."""
+    call = decode_call(**PLAIN)
+    tensors, right = changed(call, relisted(0, hole(37))), changed(call, attention)
+    tensors["out"][:, :, :4], tensors["lse"][:, :4] = right["out"][:, :, :4], right["lse"][:, :4]
+    tensors["out"][:, :, 0, ::7] += 1.0
+    dump = load(write(tmp_path, tensors))
+    assert not explain(dump, 3, torch.arange(8)).explained
+    key = explain(dump, 3, torch.arange(4, 8)).key
+    assert key is not None
+    assert (key.place, key.explains) == (37, True)
+
+
 def test_lost_block_is_named_by_its_places(tmp_path: Path) -> None:
     told = explained(tmp_path, changed(decode_call(**PLAIN), relisted(0, hole(*range(32, 64), 100))), row=4)
     assert told.key is not None

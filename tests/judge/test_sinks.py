@@ -12,7 +12,7 @@ from torch import Tensor
 from dsv4_conformance.judge.dump import load
 from dsv4_conformance.judge.explaining import explain
 from dsv4_conformance.judge.judging import judge
-from dsv4_conformance.judge.sinks import SinkStory
+from dsv4_conformance.judge.sinks import SinkStory, slices
 from dsv4_conformance.oracle.attention import attention
 from tests.judge.dumps import Tensors, changed, decode_call, write
 
@@ -77,6 +77,15 @@ def test_slice_of_another_rank_is_recognised(tmp_path: Path) -> None:
     told = story(tmp_path, with_sink(lambda sink: sink - 1) | {"all_sinks": model})
     assert told.match == "all_sinks[0:8], rank 0's slice"
     assert told.everywhere
+
+
+def test_whole_ranks_come_first() -> None:
+    words = [words for words, _ in slices(torch.arange(24.0), 8)]
+    assert words[:4] == [
+        "all_sinks[0:8], rank 0's slice", "all_sinks[8:16], rank 1's slice", "all_sinks[16:24], rank 2's slice",
+        "all_sinks[1:9]",
+    ]  # fmt: skip
+    assert len(words) == 17
 
 
 def test_sinks_in_another_order_are_recognised(tmp_path: Path) -> None:

@@ -65,6 +65,15 @@ def test_other_rows_can_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[
     refusal(capsys, path, "--row", "2")
 
 
+@pytest.mark.parametrize("name", ["index outside", "length too long", "NaN in a key", "NaN in q"])
+def test_row_is_named_by_its_place_in_the_dump(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change, _ = UNDEFINED[name]
+    tensors = right(decode_call())
+    change(tensors)
+    row = 3 if name == "index outside" else 2
+    assert f"row {row} (b 1, query {row % 2})" in refusal(capsys, write(tmp_path, tensors), "--row", f"{row}-5")
+
+
 def test_anything_may_stand_beyond_the_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tensors = right(decode_call())
     lengths = tensors["window_topk_length"]
@@ -73,10 +82,13 @@ def test_anything_may_stand_beyond_the_length(tmp_path: Path, capsys: pytest.Cap
     assert run_judge(capsys, write(tmp_path, tensors)).code == 0
 
 
-def test_prefill_indices_outside_are_holes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("value", [-1, -(2**31), 160, 2**31 - 1])
+def test_prefill_indices_outside_are_holes(value: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """160 is s_kv."""
     tensors = right(prefill_call())
+    assert len(tensors["kv"]) == 160
     indices = tensors["indices"]
-    indices[indices < 0] = 2**31 - 1
+    indices[(indices < 0) | (indices >= 160)] = value
     assert run_judge(capsys, write(tmp_path, tensors)).code == 0
 
 
