@@ -99,7 +99,7 @@ class Subject:
                 near = nearest_mutant(problem_of(call), truth, wrong[0].row, got)
                 if near is not None and near.explains:
                     text += f"; the row is what one gets by this mistake: {near.mutant} ({near.meaning})"
-            raise ConformanceFailure(f"{surface_of(call)}: {text}.")
+            raise ConformanceFailure(f"{text}.")
 
     def ask(self, method: str, *arguments: Any, writes: tuple[int, ...] = ()) -> Any:
         """Call any surface method; arguments at positions ``writes`` may change, all other tensors must not.
