@@ -10,6 +10,7 @@ import typer
 
 from dsv4_conformance.bench.grids import EVERY, GRIDS, PUBLISHED_RATE
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.implementations.api import Implementation
 
 
 def bench(
@@ -35,7 +36,7 @@ def bench(
 
 
 def _measure(
-    implementation: type, where: str, names: list[str], stride: int, margins: bool, output: Path | None
+    implementation: type[Implementation], where: str, names: list[str], stride: int, margins: bool, output: Path | None
 ) -> int:
     import torch
 
