@@ -12,6 +12,7 @@ from dsv4_conformance.cases.attention_inputs import build
 from dsv4_conformance.cases.case import AttentionCase
 from dsv4_conformance.errors import ConformanceFailure
 from dsv4_conformance.implementations.api import Implementation
+from dsv4_conformance.runner.stream import judge_stream
 from dsv4_conformance.runner.subject import Subject
 
 STAGES = ("build", "run", "oracle", "verdict", "margins")
@@ -64,14 +65,11 @@ def measure(
     """
     listed = list(cases)
     rate = Rate()
-    for case in {c.h_q: c for c in listed}.values():
-        _judge(implementation, device, case, margins)
+    for _ in judge_stream(implementation, device, {c.h_q: c for c in listed}.values(), margins):
+        pass
     started = _sync(device)
-    for case in listed:
-        try:
-            _judge(implementation, device, case, margins)
-        except ConformanceFailure as failure:
-            rate.failures.append(f"{case.label()}: {failure}")
+    for judged in judge_stream(implementation, device, listed, margins):
+        rate.failures += [f"{judged.case.label()}: {sentence}" for sentence in judged.failures()]
         rate.cases += 1
     rate.seconds = _sync(device) - started
     totals = [sum(column) for column in zip(*(work(case) for case in listed), strict=True)]
@@ -80,16 +78,6 @@ def measure(
     times = [_stages(implementation, device, case) for case in sample]
     rate.stage_ms = {n: 1e3 * sum(t[n] for t in times) / len(times) for n in STAGES}
     return rate
-
-
-def _judge(implementation: Implementation, device: torch.device, case: AttentionCase, margins: bool) -> None:
-    subject = Subject(implementation, device, "INV-01")
-    call = build(case, device)
-    outputs = subject.run(call)
-    truth = subject.truth(call)
-    subject.compare(call, outputs, truth)
-    if margins:
-        subject.mutants_of(call, truth)
 
 
 def _stages(implementation: Implementation, device: torch.device, case: AttentionCase) -> dict[str, float]:

@@ -68,7 +68,7 @@ def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int
     lines = [
         [int(word) % slots, steps[int(other) % len(steps)]] for word, other in zip(drawn[::2], drawn[1::2], strict=True)
     ]
-    start, step = torch.tensor(lines, dtype=torch.int32).to(device).t()
+    start, step = torch.tensor(lines, dtype=torch.int32).to(device, non_blocking=True).t()
     place = torch.arange(topk, dtype=torch.int32, device=device)
     local = torch.addcmul(start[:, None], step[:, None], place).remainder_(slots)
     local[:, slots:] = -1
@@ -87,7 +87,7 @@ def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int
         if case.lonely:
             local[-per_group:] = -1
         return Picks(local, None, torch.ones_like(local, dtype=torch.bool), word)
-    counts = torch.tensor(length, dtype=torch.int32).to(device)
+    counts = torch.tensor(length, dtype=torch.int32).to(device, non_blocking=True)
     inside = place < (counts if per_group == 1 else counts.repeat_interleave(per_group))[:, None]
     return Picks(local, counts, inside, word)
 

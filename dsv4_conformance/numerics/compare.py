@@ -71,14 +71,24 @@ def in_budgets(error: Tensor, budget: Tensor) -> Tensor:
     return ratio.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
-def compare_all(pairs: list[tuple[str, Tensor, Tensor, Tensor]]) -> list[Verdict]:
-    """Judge outputs ``(name, got, want, budget)`` with one device sync where all special values agree.
+Compared = tuple[str, Tensor, Tensor, Tensor]
+"""Name, got ``(R, H[, 512])``, want (float64, same shape), budget (float64 ``(R, H)``)."""
 
-    got ``(R, H[, 512])``, want float64 of the same shape, budget float64 ``(R, H)``.
-    """
-    table = torch.stack([_summary(got, want, budget) for _, got, want, budget in pairs]).tolist()
+
+def compare_all(pairs: list[Compared]) -> list[Verdict]:
+    """Judge outputs with one device sync where all special values agree."""
+    return read_verdicts(pairs, summarise(pairs))
+
+
+def summarise(pairs: list[Compared]) -> Tensor:
+    """What read_verdicts needs of each pair, on the device, without a sync."""
+    return torch.stack([_summary(got, want, budget) for _, got, want, budget in pairs])
+
+
+def read_verdicts(pairs: list[Compared], summary: Tensor) -> list[Verdict]:
+    """The verdicts behind a summary; waits for the device."""
     verdicts = []
-    for (name, got, want, budget), (differs, ratio, error, allowed, place) in zip(pairs, table, strict=True):
+    for (name, got, want, budget), (differs, ratio, error, allowed, place) in zip(pairs, summary.tolist(), strict=True):
         row, head = divmod(int(place), budget.shape[1])
         special = None
         if differs:

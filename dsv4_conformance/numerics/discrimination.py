@@ -1,5 +1,7 @@
 """Discrimination: by how many budgets each semantic mutant is rejected on a case."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -39,18 +41,30 @@ def margins(
     answer changes. The result is a lower bound: more rows and heads can only raise it. ``outputs``: what the call
     returns, since a mistake that shows elsewhere alone is not rejected (decode has no max_logits).
     """
+    return start_margins(problem, truth, rows, heads, outputs)()
+
+
+def start_margins(
+    problem: Problem, truth: Truth, rows: int = 4, heads: int = 16, outputs: tuple[str, ...] = OUTPUTS
+) -> Callable[[], Margins]:
+    """margins in two steps: the work is queued on the device at once, the returned function waits for it."""
     device, total = problem.q.device, problem.q.shape[0]
     chosen, kept = _spread(total, rows, device), _spread(problem.q.shape[1], heads, device)
     right = truth.rows(chosen).heads(kept)
     setting = Setting.of(problem.rows(chosen).heads(kept), right.answer, problem.rows((chosen + 1) % total))
     wrongs = wrong_answers(setting)
-    table = torch.stack([_rejection(right, output, list(wrongs.values())) for output in outputs]).tolist()
-    found: Margins = {}
-    for place, name in enumerate(wrongs):
-        told = {output: row[place] for output, row in zip(outputs, table, strict=True) if row[place] >= 0}
-        if told:
-            found[name] = told
-    return found
+    table = torch.stack([_rejection(right, output, list(wrongs.values())) for output in outputs])
+
+    def read() -> Margins:
+        found: Margins = {}
+        columns = zip(wrongs, *table.tolist(), strict=True)
+        for name, *ratios in columns:
+            told = {output: ratio for output, ratio in zip(outputs, ratios, strict=True) if ratio >= 0}
+            if told:
+                found[name] = told
+        return found
+
+    return read
 
 
 def _rejection(right: Truth, output: str, wrongs: list[Answer]) -> Tensor:

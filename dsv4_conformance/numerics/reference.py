@@ -36,14 +36,17 @@ class Reference:
     reach: Tensor
 
 
-def low_precision(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, scale: float) -> Reference:
-    """The reference for bf16 q ``(R, H, 512)`` over bf16 keys ``(R, N, 512)``, zero where not ``valid (R, N)``."""
-    logits = _logits(q, keys).mul_(scale)
-    lowest, highest = logits.aminmax(dim=-1)
-    logits.masked_fill_(~valid[:, None, :], -torch.inf)
-    lonely = ~valid.any(-1)[:, None]
-    top = logits.amax(-1).masked_fill(lonely, 0)
-    weights = logits.sub_(top[..., None]).exp_()
+def low_precision(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, scale: float, top: Tensor) -> Reference:
+    """The reference for bf16 q ``(R, H, 512)`` over finite bf16 keys ``(R, N, 512)`` where ``valid (R, N)``.
+
+    ``top``: each row's largest logit ``(R, H)``, -inf in rows without keys; weights are taken relative to it.
+    """
+    hidden = ~valid[:, None, :]
+    logits = _logits(q, keys).mul_(scale).masked_fill_(hidden, 0)
+    reach = torch.linalg.vector_norm(logits, math.inf, dim=-1)
+    lonely = top == -torch.inf
+    top = top.masked_fill(lonely, 0).to(torch.float32)
+    weights = logits.sub_(top[..., None]).exp_().masked_fill_(hidden, 0)
     total = weights.sum(-1)
     if sink is not None:
         total = total + torch.exp(sink - top)
@@ -54,4 +57,4 @@ def low_precision(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, s
         p = (weights * shrink).to(torch.bfloat16) if phase else weights.to(torch.bfloat16)
         out = _values(p, keys).div_((total * shrink)[..., None])
         outs.append(out.masked_fill_(lonely[..., None], 0).to(torch.bfloat16))
-    return Reference(outs, torch.maximum(highest, -lowest))
+    return Reference(outs, reach)

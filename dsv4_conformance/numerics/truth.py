@@ -31,7 +31,7 @@ def _truth_of_chunk(problem: Problem) -> Truth:
     keys, valid = problem.gather(zero=False)
     answer = attend(problem.q, keys, valid, problem.sink, problem.scale)
     sink = None if problem.sink is None else problem.sink.to(torch.float32)
-    reference = low_precision(problem.q, keys, valid, sink, problem.scale)
+    reference = low_precision(problem.q, keys, valid, sink, problem.scale, answer.max_logits)
     lse, top = logit_budgets(answer, reference.reach, valid.sum(-1))
     return Truth(answer, Budgets(out_budget(answer.out, reference.outs), lse, top))
 

@@ -18,7 +18,8 @@ from dsv4_conformance.numerics.truth import Truth, truth_of
 from dsv4_conformance.runner.execute import Call, Outputs, convention_of, returned_outputs, run_guarded, surface_of
 from dsv4_conformance.runner.guards import Fingerprint
 
-_SCRATCH = {"cpu": 1 << 28, "cuda": 12 << 30}
+SCRATCH = {"cpu": 1 << 28, "cuda": 12 << 30}
+"""Bytes that the oracle may use at a time, by device type."""
 
 
 class Subject:
@@ -45,7 +46,7 @@ class Subject:
 
     def truth(self, call: Call) -> Truth:
         """The float64 answer to ``call`` and its budgets."""
-        return truth_of(problem_of(call), _SCRATCH[self.device.type])
+        return truth_of(problem_of(call), SCRATCH[self.device.type])
 
     def run(self, call: Call) -> Outputs:
         """Run the implementation; guards and declarations are checked, values are not."""
