@@ -131,7 +131,7 @@ class Dying(Witness):
 
 @pytest.fixture
 def gpu_project(project: Project) -> Project:
-    """Two GPUs called GPU-a and GPU-b, as far as this project can tell."""
+    """A project that believes what CUDA_VISIBLE_DEVICES names."""
     project.write("conftest.py", (project.folder / "conftest.py").read_text() + GPUS)
     project.write("witness.py", WITNESS)
     return project
@@ -149,13 +149,13 @@ def test_auto_takes_a_worker_per_gpu_and_each_sees_its_own(gpu_project: Project)
         "auto",
         "--dsv4-impl",
         "witness:Witness",
-        CUDA_VISIBLE_DEVICES="GPU-a,GPU-b",
+        CUDA_VISIBLE_DEVICES="GPU-a,GPU-b,GPU-c",
         DSV4_LEASE_DIR=leases,
         impl=None,
     )
     assert ran.code == 0, ran.out + ran.err
-    assert ran.journal.header.workers == 2
-    assert sorted(seen(gpu_project).values()) == ["GPU-a", "GPU-b"]
+    assert ran.journal.header.workers == 3
+    assert sorted(seen(gpu_project).values()) == ["GPU-a", "GPU-b", "GPU-c"]
 
 
 def test_single_process_leases_one_gpu(gpu_project: Project) -> None:

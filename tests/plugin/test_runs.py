@@ -104,6 +104,7 @@ def test_reproducer_s_words_run_that_case_alone(project: Project, words: tuple[s
     again = project.run("--dsv4-case", chosen.case_id, "--dsv4-seed", "7", *words)  # no profile: all are searched
     assert [entry.case_id for entry in again.journal.header.plan] == [chosen.case_id]
     assert again.code == 0
+    assert again.journal.footer is not None and not again.journal.footer.qualifies
     other = project.run("--dsv4-case", chosen.case_id, "--dsv4-seed", "7", "--dsv4-profile", "default")
     assert other.code == 2
 
