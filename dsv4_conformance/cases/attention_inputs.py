@@ -67,7 +67,7 @@ def _scope(case: AttentionCase, shape: ScopeShape, name: str, device: torch.devi
     live = torch.full((plan.num_pages * shape.page_size,), case.poison == "none", device=device)
     live[: shape.page_size] = True  # the dummy page, where holes land
     listed = lists.beyond_decode(picks, slots)
-    live[listed.masked_fill((listed < 0).logical_or_(listed >= len(live)), 0).flatten()] = True
+    live.index_fill_(0, listed.masked_fill((listed < 0).logical_or_(listed >= len(live)), 0).flatten(), True)
     fill_pages(case, name, pages, live)
     return KVScope(pages, _embed_lists(case, listed.view(case.b, case.s_q, shape.topk)), picks.length)
 
@@ -84,7 +84,7 @@ def _prefill(case: AttentionCase, device: torch.device) -> PrefillCall:
     picks = lists.draw_picks(case, shape, "window", 1, device)
     live = torch.full((s_kv,), case.poison == "none", device=device)
     indices = lists.forms_prefill(picks, s_kv)
-    live[indices.masked_fill((indices < 0).logical_or_(indices >= s_kv), 0).flatten()] = True
+    live.index_fill_(0, indices.masked_fill((indices < 0).logical_or_(indices >= s_kv), 0).flatten().long(), True)
     live[0] = True  # where a -1 read as row 0 lands
     random = words(case.digest(), "kv", (s_kv, D // 2), device)
     kv = bf16_values(random, 124)
@@ -137,6 +137,5 @@ def draw_sink(case: AttentionCase, problem: Problem) -> Tensor | None:
     head = torch.arange(heads, device=device)
     sink = torch.round((lse + offset) * 16) / 16 + head / 2048
     if case.sink == "special" and heads > 1:
-        sink[head % 8 == min(3, heads - 1)] = -torch.inf
-        sink[head % 8 == 6] = torch.inf
+        sink.masked_fill_(head % 8 == min(3, heads - 1), -torch.inf).masked_fill_(head % 8 == 6, torch.inf)
     return sink.to(torch.float32)

@@ -113,7 +113,7 @@ def _summary(got: Tensor, want: Tensor, budget: Tensor) -> Tensor:
     ratio = torch.where(error == 0, 0.0, error / budget).nan_to_num_(nan=torch.inf, posinf=torch.inf)
     worst, place = ratio.flatten().max(0)
     differs = (~error.isfinite()).any()
-    picked = [x.flatten()[place] for x in (error, budget)]
+    picked = [torch.take(x, place) for x in (error, budget)]  # indexing by a device scalar would wait for it
     return torch.stack([differs.to(torch.float64), worst, *picked, place.to(torch.float64)])
 
 
