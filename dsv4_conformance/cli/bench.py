@@ -62,8 +62,8 @@ def _measure(
         )
         typer.echo(f"  ms per case by stage, synchronised, every {EVERY}th case: {stages}")
         typer.echo(
-            f"  a mean case stores {rate.elements / 1e6:.0f} million key values; its oracle does {rate.flops / 1e9:.1f} "
-            f"GFLOP and moves {rate.bytes_ / 1e9:.2f} GB: at least {floor:.2f} ms at these ceilings"
+            f"  a mean case stores {rate.elements / 1e6:.0f} million key values; its oracle does {rate.flops / 1e9:.1f}"
+            f" GFLOP and moves {rate.bytes_ / 1e9:.2f} GB: at least {floor:.2f} ms at these ceilings"
         )
         for sentence in rate.failures[:5]:
             typer.echo(f"  {sentence}")
