@@ -96,7 +96,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
         config: pytest.Config = node.config
         if PROCESS not in config.stash:
             _begin(config)
-        from dsv4_conformance.plugin.collecting import CollectedPlan
+        from dsv4_conformance.plugin.collected import CollectedPlan
 
         recording: Recording = config.pluginmanager.getplugin("dsv4-recording")
         recording.begin(CollectedPlan.read(plan))

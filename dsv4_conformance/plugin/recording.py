@@ -12,7 +12,7 @@ import pytest
 import dsv4_conformance
 from dsv4_conformance.errors import ExitCode
 from dsv4_conformance.plugin import crashes, environment, verdict
-from dsv4_conformance.plugin.collecting import CollectedPlan
+from dsv4_conformance.plugin.collected import CollectedPlan
 from dsv4_conformance.plugin.journal import (
     Footer,
     Header,
