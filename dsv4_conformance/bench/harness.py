@@ -60,12 +60,13 @@ def measure(
 ) -> Rate:
     """Judge every case once; then take the stage breakdown on every EVERY-th of them.
 
-    ``margins``: whether discrimination margins are part of the timed work, as they are in the suites. Warm-up (one case
-    of each head count) is not timed.
+    ``margins``: whether discrimination margins are part of the timed work, as they are in the suites. Warm-up (the
+    largest case of each head count, which also sizes the allocator's pool) is not timed.
     """
     listed = list(cases)
     rate = Rate()
-    for _ in judge_stream(implementation, device, {c.h_q: c for c in listed}.values(), margins):
+    largest = {case.h_q: case for case in sorted(listed, key=lambda case: work(case)[1])}
+    for _ in judge_stream(implementation, device, largest.values(), margins):
         pass
     started = _sync(device)
     for judged in judge_stream(implementation, device, listed, margins):

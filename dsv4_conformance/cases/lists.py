@@ -35,6 +35,12 @@ def _table(values: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.int32, device=device)
 
 
+def _to(device: torch.device, values: list[int] | list[list[int]]) -> Tensor:
+    """int32 values on the device; from pinned memory, so that the host need not wait for what the device is doing."""
+    host = torch.tensor(values, dtype=torch.int32)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+
+
 def _lengths(case: AttentionCase, shape: ScopeShape, name: str, groups: int) -> list[int] | None:
     """topk_length per group: a few-key first row, the rest anywhere, the last long (lonely case: 0)."""
     topk = shape.topk
@@ -68,7 +74,7 @@ def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int
     lines = [
         [int(word) % slots, steps[int(other) % len(steps)]] for word, other in zip(drawn[::2], drawn[1::2], strict=True)
     ]
-    start, step = torch.tensor(lines, dtype=torch.int32).to(device, non_blocking=True).t()
+    start, step = _to(device, lines).t()
     place = torch.arange(topk, dtype=torch.int32, device=device)
     local = torch.addcmul(start[:, None], step[:, None], place).remainder_(slots)
     local[:, slots:] = -1
@@ -87,7 +93,7 @@ def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int
         if case.lonely:
             local[-per_group:] = -1
         return Picks(local, None, torch.ones_like(local, dtype=torch.bool), word)
-    counts = torch.tensor(length, dtype=torch.int32).to(device, non_blocking=True)
+    counts = _to(device, length)
     inside = place < (counts if per_group == 1 else counts.repeat_interleave(per_group))[:, None]
     return Picks(local, counts, inside, word)
 
