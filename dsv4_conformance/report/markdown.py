@@ -1,0 +1,62 @@
+"""One run as Markdown, derived from its journal: what ran where and when, the verdict, a row per requirement."""
+
+from __future__ import annotations
+
+from dsv4_conformance.plugin.journal import Header, Journal, Result
+from dsv4_conformance.report.terminal import HEADINGS, rows
+from dsv4_conformance.status import QUALIFYING
+
+SHOWN = 50
+"""Failures listed case by case."""
+PACKAGES = ("torch", "sgl-flash-mla", "pytest", "pytest-xdist")
+"""Versions worth a line; the journal has all."""
+
+
+def _cell(text: str) -> str:
+    """Text that cannot leave its table cell or its line."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _device(header: Header) -> str:
+    environment = header.environment
+    if header.device != "cuda" or not environment.gpus:
+        return f"CPU, {environment.cpu_count} cores ({environment.platform})"
+    gpus = [f"{gpu.name} (sm_{gpu.compute_capability.replace('.', '')})" for gpu in environment.gpus]
+    return f"{', '.join(gpus)}, driver {environment.driver}"
+
+
+def _failure(result: Result) -> str:
+    return f"- {result.requirement} {result.status} {_cell(result.reason)[:500]}  \n  `{_cell(result.reproducer)}`"
+
+
+def markdown(journal: Journal) -> str:
+    """The summary of one journal. A truncated one says so first."""
+    header, footer = journal.header, journal.footer
+    identity = header.implementation.identity
+    packages = header.environment.packages
+    versions = ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages)
+    verdict = footer.verdict if footer else "The run did not end: the journal has no footer."
+    facts = [
+        ("implementation", f"{identity['name']} {identity['version']}"),
+        ("device", _device(header)),
+        ("versions", f"dsv4-conformance {header.version}, Python {header.environment.python}, {versions}"),
+        ("date", header.started),
+        ("finished", footer.finished if footer else "-"),
+        ("profile, seed, workers", f"{header.profile}, {header.seed}, {header.workers}"),
+        ("plan", f"{len(header.plan)} cases, sha256 {header.plan_hash}"),
+        ("results", f"sha256 {footer.results_hash}" if footer else "-"),
+    ]
+    notes = identity.get("notes")
+    facts += [("note", str(note)) for note in notes] if isinstance(notes, list) else []
+    out = [f"## {_cell(str(identity['name']))}, profile {header.profile}", "", f"**{_cell(verdict)}**", ""]
+    out += ["| | |", "|---|---|", *(f"| {name} | {_cell(value)} |" for name, value in facts), ""]
+    titles = ["requirement", "title", *HEADINGS[2:]]
+    out += [f"| {' | '.join(titles)} |", f"|{'---|' * 2}{'---:|' * (len(titles) - 2)}"]
+    out += [f"| {' | '.join(map(_cell, row.cells()))} |" for row in rows(journal)]
+    out += ["", "worst: largest error in budgets (limit 1); margin: how far the least rejected known mistake is off."]
+    wrong = [result for result in journal.results if result.status not in QUALIFYING]
+    out += ["", f"### Failures ({len(wrong)})", "", *map(_failure, wrong[:SHOWN])] if wrong else []
+    if missing := journal.missing():
+        out += ["", f"{len(missing)} planned cases have no result (NOT_RUN)."]
+    out += ["", *(f"- not selected: {_cell(n.what)}: {_cell(n.reason)}" for n in header.not_selected)]
+    return "\n".join(out).rstrip() + "\n"
