@@ -61,3 +61,11 @@ def test_unreferenced_memory_has_no_effect(subject: Subject, case: AttentionCase
     poisoned = subject.judge(call)
     clean = subject.run(resurround(call, "none"))
     subject.same_bits(poisoned, clean, f"between {case.poison} and 0 in unreferenced memory")
+
+
+@requirement("INV-15", on=ATTENTION, cases="poisoned")
+def test_masked_entries_are_skipped_not_multiplied_by_zero(subject: Subject, case: AttentionCase) -> None:
+    """INV-15: slot 0, where holes may be read, and in decode the slots named beyond the length, hold NaN or Inf too."""
+    call = subject.build(case)
+    subject.judge(resurround(call, case.poison), subject.truth(call))
+    subject.judge(call)
