@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dsv4_conformance.implementations.builtin import Builtin
 from tests.miniatures.base import Miniature, tables_of
+
+
+class WithoutAttention(Miniature):
+    """Offers what this file breaks, and no attention. Right."""
+
+    surfaces = {name: convention for name, convention in Builtin.surfaces.items() if not name.startswith("Sparse")}
 
 
 def _at(slots: Tensor, page_size: int) -> tuple[Tensor, Tensor]:
@@ -13,7 +20,7 @@ def _at(slots: Tensor, page_size: int) -> tuple[Tensor, Tensor]:
     return kept // page_size, kept % page_size
 
 
-class PacksScalesPlusOne(Miniature):
+class PacksScalesPlusOne(WithoutAttention):
     """Writes scale bytes one too high."""
 
     by = 1
@@ -31,7 +38,7 @@ class PacksScalesMinusOne(PacksScalesPlusOne):
     by = -1
 
 
-class PacksScalesBesideEachToken(Miniature):
+class PacksScalesBesideEachToken(WithoutAttention):
     """Writes 584 bytes per token in a row, as the kernel view suggests."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
@@ -43,21 +50,21 @@ class PacksScalesBesideEachToken(Miniature):
                 pages[slot // size, slot % size] = one[0, 0]
 
 
-class PacksRopeFirst(Miniature):
+class PacksRopeFirst(WithoutAttention):
     """Takes the first 64 dims for the rope part."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
         super().pack(torch.cat((tokens[:, 64:], tokens[:, :64]), 1), slots, pages)
 
 
-class PacksRopeInHalves(Miniature):
+class PacksRopeInHalves(WithoutAttention):
     """Stores rope pairs as two halves."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
         super().pack(torch.cat((tokens[:, :448], tokens[:, 448::2], tokens[:, 449::2]), 1), slots, pages)
 
 
-class PacksWithoutScaling(Miniature):
+class PacksWithoutScaling(WithoutAttention):
     """Makes codes of the values as they are, and writes the scales nevertheless."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
@@ -66,7 +73,7 @@ class PacksWithoutScaling(Miniature):
         tables_of(pages)[0][(*_at(slots, pages.shape[1]), slice(0, 448))] = codes
 
 
-class PacksTowardsZero(Miniature):
+class PacksTowardsZero(WithoutAttention):
     """Truncates to e4m3 instead of rounding."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
@@ -79,14 +86,14 @@ class PacksTowardsZero(Miniature):
         data[(*place, slice(0, 448))] = torch.where(away, codes - 1, codes)
 
 
-class PacksMinusOneIntoSlot0(Miniature):
+class PacksMinusOneIntoSlot0(WithoutAttention):
     """Writes the row of slot -1 into slot 0 instead of skipping it."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
         super().pack(tokens, slots.clamp(min=0), pages)
 
 
-class PacksAtAStrideOf584P(Miniature):
+class PacksAtAStrideOf584P(WithoutAttention):
     """Computes page addresses without the padding up to a multiple of 576."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
@@ -94,7 +101,7 @@ class PacksAtAStrideOf584P(Miniature):
         super().pack(tokens, slots, tight)
 
 
-class PacksWithTheScaleFloor(Miniature):
+class PacksWithTheScaleFloor(WithoutAttention):
     """Clamps the scale at 1e-4, and declares the rule that clamps the maximum."""
 
     def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
@@ -110,7 +117,7 @@ class PacksWithTheScaleFloor(Miniature):
         data[(*place, slice(0, 448))] = torch.where(small[slots >= 0], fresh, written).flatten(1)
 
 
-class UnpacksInFp8OfTheNeighbour(Miniature):
+class UnpacksWithTheNextTilesScale(WithoutAttention):
     """Reads the next tile's scale."""
 
     def unpack(self, pages: Tensor, slots: Tensor) -> Tensor:
@@ -122,14 +129,14 @@ class UnpacksInFp8OfTheNeighbour(Miniature):
         return rows
 
 
-class UnpacksThroughFp16(Miniature):
+class UnpacksThroughFp16(WithoutAttention):
     """Rounds to fp16 on the way, which overflows and flushes what bf16 holds."""
 
     def unpack(self, pages: Tensor, slots: Tensor) -> Tensor:
         return super().unpack(pages, slots).half().bfloat16()
 
 
-class IndexScalesBesideEachKey(Miniature):
+class IndexScalesBesideEachKey(WithoutAttention):
     """Stores 132 bytes per index key in a row."""
 
     def pack_index_keys(self, keys: Tensor, slots: Tensor, pages: Tensor) -> None:
@@ -140,7 +147,7 @@ class IndexScalesBesideEachKey(Miniature):
             pages[slot // 64, slot % 64 * 132 : slot % 64 * 132 + 132] = row
 
 
-class IndexScalesArePowersOfTwo(Miniature):
+class IndexScalesArePowersOfTwo(WithoutAttention):
     """Rounds an index key's scale up to a power of two."""
 
     def pack_index_keys(self, keys: Tensor, slots: Tensor, pages: Tensor) -> None:
@@ -152,7 +159,7 @@ class IndexScalesArePowersOfTwo(Miniature):
         pages[:, 64 * 128 :].view(-1, 64, 4)[slots // 64, slots % 64] = scale.view(torch.uint8).view(-1, 4)
 
 
-class UnpacksIndexKeysWithoutScale(Miniature):
+class UnpacksIndexKeysWithoutScale(WithoutAttention):
     """Returns an index key's codes unscaled."""
 
     def unpack_index_keys(self, pages: Tensor, slots: Tensor) -> Tensor:
@@ -160,7 +167,7 @@ class UnpacksIndexKeysWithoutScale(Miniature):
         return codes.view(torch.float8_e4m3fn).float()
 
 
-class SlotsOfRatio4ForAll(Miniature):
+class SlotsOfRatio4ForAll(WithoutAttention):
     """Numbers C128 entries as if 64 of them filled a page."""
 
     def compressed_slots(self, page_table: Tensor, entries: Tensor, ratio: int) -> Tensor:
@@ -169,7 +176,7 @@ class SlotsOfRatio4ForAll(Miniature):
         return torch.where(entries < 0, -1, page * 64 + safe % 64)
 
 
-class SlotOfAHoleIsASlot(Miniature):
+class SlotOfAHoleIsASlot(WithoutAttention):
     """Maps -1 to the last entry of the first page."""
 
     def compressed_slots(self, page_table: Tensor, entries: Tensor, ratio: int) -> Tensor:
@@ -178,28 +185,28 @@ class SlotOfAHoleIsASlot(Miniature):
         return torch.where(entries < 0, page_table[:, :1].long() * per_page + per_page - 1, right)
 
 
-class PadsToAllHeads(Miniature):
+class PadsToAllHeads(WithoutAttention):
     """Pads to the model's head count on every rank: wasteful (INV-52 is a SHOULD), not wrong."""
 
     def padded_heads(self, n_heads: int, tp: int) -> int:
         return n_heads
 
 
-class PadsInFront(Miniature):
+class PadsInFront(WithoutAttention):
     """Puts real heads last."""
 
     def pad_query(self, q: Tensor, padded: int) -> Tensor:
         return torch.cat((q.new_zeros(q.shape[0], padded - q.shape[1], 512), q), 1)
 
 
-class SinkOfRank0Everywhere(Miniature):
+class SinkOfRank0Everywhere(WithoutAttention):
     """Gives every rank the first rank's sinks."""
 
     def local_sink(self, sink: Tensor, rank: int, tp: int) -> Tensor:
         return super().local_sink(sink, 0, tp)
 
 
-class SinkSliceOfPaddedWidth(Miniature):
+class SinkSliceOfPaddedWidth(WithoutAttention):
     """Slices sinks by the padded head count instead of the rank's own."""
 
     def local_sink(self, sink: Tensor, rank: int, tp: int) -> Tensor:
@@ -209,14 +216,14 @@ class SinkSliceOfPaddedWidth(Miniature):
         return local if tp == 1 else local.copy_(sink[start : start + padded].clone())
 
 
-class SinkCopiedOnEveryCall(Miniature):
+class SinkCopiedOnEveryCall(WithoutAttention):
     """Returns a new tensor from every call, which a captured graph does not read."""
 
     def local_sink(self, sink: Tensor, rank: int, tp: int) -> Tensor:
         return super().local_sink(sink, rank, tp).clone()
 
 
-class SinkNeverRefreshed(Miniature):
+class SinkNeverRefreshed(WithoutAttention):
     """Keeps the sinks of the first call after a weight update."""
 
     def __init__(self, device: str) -> None:
