@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
+from dsv4_conformance.implementations.api import Convention
 from dsv4_conformance.implementations.builtin import Builtin
 from tests.miniatures.base import Miniature, tables_of
 
@@ -12,7 +16,9 @@ from tests.miniatures.base import Miniature, tables_of
 class WithoutAttention(Miniature):
     """Offers what this file breaks, and no attention. Right."""
 
-    surfaces = {name: convention for name, convention in Builtin.surfaces.items() if not name.startswith("Sparse")}
+    surfaces: ClassVar[Mapping[str, Convention]] = {
+        name: convention for name, convention in Builtin.surfaces.items() if not name.startswith("Sparse")
+    }
 
 
 def _at(slots: Tensor, page_size: int) -> tuple[Tensor, Tensor]:
