@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("dsv4_conformance.cli.explain:explain", "Explain a requirement: text, sources, public bugs, tests."),
     "judge": ("dsv4_conformance.cli.judge:judge", "Judge one attention call dumped from a live server."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
+    "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),
     "bench": ("dsv4_conformance.cli.bench:bench", "Measure how fast the harness judges."),
     "golden": ("dsv4_conformance.cli.golden:app", "Check the recorded expected data, or record it anew."),
     "new-adapter": ("dsv4_conformance.cli.new_adapter:new_adapter", "Write a small adapter package to start from."),
