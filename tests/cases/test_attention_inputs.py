@@ -193,7 +193,8 @@ def test_special_sinks_are_distinct_near_lse_and_partly_infinite(surface: str, h
         call = build(case.with_(h_q=h_q), "cpu")
         assert call.sink is not None and call.sink.dtype == torch.float32
         finite = call.sink[call.sink.isfinite()]
-        assert len(set(finite.tolist())) == len(finite)
+        # Sixteenths set aside, what is left tells heads apart: no lse can make two of them equal.
+        assert len(set(finite.remainder(1 / 16).tolist())) == len(finite)
         assert call.sink.isneginf().any() and (call.sink.isposinf().any() or h_q < 7)
         lse = attention(problem_of(call).rows(slice(0, 1))).lse[0]
         near = (call.sink.double() - lse)[call.sink.isfinite()]

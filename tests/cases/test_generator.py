@@ -113,7 +113,7 @@ def test_bytes_are_uniform() -> None:
 
 
 # Kills: a mask that lets a third exponent bit through, a base that is added instead of put in, a lost sign.
-@pytest.mark.parametrize("base", [124, 132])
+@pytest.mark.parametrize("base", [124, 128, 132])
 def test_bf16_values_fill_four_binades_evenly(base: int) -> None:
     x = bf16_values(words(4, "q", (COUNT,), "cpu"), base)
     assert x.dtype == torch.bfloat16 and x.shape == (2 * COUNT,)

@@ -59,11 +59,15 @@ def test_the_worst_verdict_of_several_calls_is_kept() -> None:
     s = subject()
     call = s.build(CASE)
     s.judge(call)
-    first = s.record()
+    first, truth = s.record(), s.truth(call)
+    wide = replace(truth.budgets, out=truth.budgets.out * 100, lse=truth.budgets.lse * 100)
+    s.judge(call, replace(truth, budgets=wide))
+    assert s.record()["metrics"] == first["metrics"] and s.record()["budget"] == first["budget"]
+    narrow = replace(truth.budgets, lse=truth.budgets.lse / 1.001)
+    s.judge(call, replace(truth, budgets=narrow))
+    assert s.record()["metrics"]["lse_ratio"] == pytest.approx(first["metrics"]["lse_ratio"] * 1.001)
     s.judge(replace(call, sink=None))
-    second = s.record()
-    assert second["metrics"]["lse_ratio"] >= first["metrics"]["lse_ratio"]
-    assert second["margins"] == first["margins"] and "sink_dropped" in second["margins"]
+    assert s.record()["margins"] == first["margins"] and "sink_dropped" in first["margins"]
 
 
 # Kills: failures without output, place or mistake; expectations that are explained by a mistake of another call.
