@@ -4,6 +4,7 @@ From a checkout any of them runs on the command line: ``dsv4-conformance run --i
 """
 
 from tests.miniatures.base import Miniature as Miniature
+from tests.miniatures.bits import *  # noqa: F403
 from tests.miniatures.contract import *  # noqa: F403
 from tests.miniatures.formats import *  # noqa: F403
 from tests.miniatures.kernels import *  # noqa: F403

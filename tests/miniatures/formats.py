@@ -245,3 +245,70 @@ class SinkNeverRefreshed(WithoutAttention):
 
     def refresh_sink(self, sink: Tensor, rank: int, tp: int) -> None:
         return None
+
+
+class UnpacksRopeThroughFp8(WithoutAttention):
+    """Returns rope dims as fp8 would hold them."""
+
+    def unpack(self, pages: Tensor, slots: Tensor) -> Tensor:
+        rows = super().unpack(pages, slots).clone()
+        rows[:, 448:] = rows[:, 448:].float().clamp(-448, 448).to(torch.float8_e4m3fn).to(torch.bfloat16)
+        return rows
+
+
+class PacksDoubleTokens(WithoutAttention):
+    """Scales the tokens it is given, in place."""
+
+    def pack(self, tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
+        tokens.mul_(2)
+        super().pack(tokens / 2, slots, pages)
+
+
+class IndexPagesAreClearedFirst(WithoutAttention):
+    """Zeroes the whole page before it writes an index key."""
+
+    def pack_index_keys(self, keys: Tensor, slots: Tensor, pages: Tensor) -> None:
+        pages[slots // 64] = 0
+        super().pack_index_keys(keys, slots, pages)
+
+
+class IndexCodesAreTruncated(WithoutAttention):
+    """Truncates index keys to e4m3 instead of rounding."""
+
+    def pack_index_keys(self, keys: Tensor, slots: Tensor, pages: Tensor) -> None:
+        super().pack_index_keys(keys, slots, pages)
+        got = self.unpack_index_keys(pages, slots).abs()
+        values = pages[:, : 64 * 128].view(-1, 64, 128)
+        codes = values[slots // 64, slots % 64]
+        values[slots // 64, slots % 64] = torch.where(got > keys.abs() * (1 + 1e-6), codes - 1, codes)
+
+
+class SinkCopiedWithoutTensorParallelism(WithoutAttention):
+    """Copies the parameter at tp = 1, where it must be used itself."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self._copies: dict[tuple[int, int], Tensor] = {}
+
+    def local_sink(self, sink: Tensor, rank: int, tp: int) -> Tensor:
+        local = super().local_sink(sink, rank, tp)
+        if tp > 1:
+            return local
+        key = (sink.shape[0], sink.data_ptr())
+        return self._copies.setdefault(key, local.clone()).copy_(local)
+
+
+class SinkMovedByARefresh(WithoutAttention):
+    """Puts refreshed sinks into new memory and keeps the old one right too."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self._moved: set[tuple[int, int]] = set()
+
+    def local_sink(self, sink: Tensor, rank: int, tp: int) -> Tensor:
+        local = super().local_sink(sink, rank, tp)
+        return local.clone() if (rank, tp) in self._moved else local
+
+    def refresh_sink(self, sink: Tensor, rank: int, tp: int) -> None:
+        super().refresh_sink(sink, rank, tp)
+        self._moved.add((rank, tp))
