@@ -127,7 +127,7 @@ def test_wrong_implementation_is_rejected(name: str, requirement: str) -> None:
     assert first_failure(adapter(name), requirement) is not None
 
 
-# Kills: checks that reject what is right. (`tox run -e conformance` runs the default profile, which takes twice as long.)
+# Kills: checks that reject what is right. (The default profile, twice as long, is what `tox run -e conformance` runs.)
 @pytest.mark.parametrize("requirement", requirements())
 def test_built_in_implementation_passes_the_same_checks(requirement: str) -> None:
     assert first_failure(Builtin, requirement, "default" if requirement == "INV-01" else "kill") is None
