@@ -54,25 +54,22 @@ def judge_stream(
     pending: _Pending | None = None
     for case in cases:
         call = build(case, device)
-        convention = convention_of(implementation, case.surface)
+        # The device still works on the oracle of the case before; read later, its verdict would wait for this case too.
+        if pending is not None:
+            yield pending.read()
+            pending = None
         try:
             outputs = run_guarded(implementation, call)
         except ConformanceFailure as failure:
-            if pending is not None:
-                yield pending.read()
-            pending = None
             yield Judged(case, [], str(failure), {})
             continue
         problem = problem_of(call)
         truth = truth_of(problem, SCRATCH[device.type])
-        names = returned_outputs(call, convention)
+        names = returned_outputs(call, convention_of(implementation, case.surface))
         pairs: list[Compared] = [
             (n, getattr(outputs, n), getattr(truth.answer, n), getattr(truth.budgets, n)) for n in names
         ]
-        summary = summarise(pairs)
         later = start_margins(problem, truth, outputs=names) if margins else dict
-        if pending is not None:
-            yield pending.read()
-        pending = _Pending(case, pairs, summary, later)
+        pending = _Pending(case, pairs, summarise(pairs), later)
     if pending is not None:
         yield pending.read()
