@@ -62,7 +62,9 @@ def _profiles() -> Iterator[str]:
     from dsv4_conformance.cases.profiles import load_profiles
 
     for profile in load_profiles().values():
-        yield f"{profile.name:<10} {profile.summary}"
+        must = {kind: getattr(profile.mandatory, kind) for kind in ("kernel", "engine")}
+        told = "; ".join(f"{kind}s must offer {', '.join(surfaces)}" for kind, surfaces in must.items() if surfaces)
+        yield f"{profile.name:<10} {profile.summary}{f' ({told})' if told else ''}"
 
 
 def _cases(options: Options) -> Iterator[str]:

@@ -19,7 +19,8 @@ def base_arguments() -> list[str]:
     No cache is written: the suites may lie in a read-only installation.
     """
     root = resources.suites_dir().parent
-    return ["--rootdir", str(root), "-c", str(root / "pyproject.toml"), "-p", "no:cacheprovider"]
+    quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the command has imported the plugin already
+    return ["--rootdir", str(root), "-c", str(root / "pyproject.toml"), "-p", "no:cacheprovider", *quiet]
 
 
 def plugin_arguments() -> list[str]:

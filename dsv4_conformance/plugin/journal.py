@@ -188,11 +188,12 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **_LINE.json_schema()}
 
 
-def read_journal(path: Path) -> Journal:
+def read_journal(path: Path | str) -> Journal:
     """The journal at ``path``. A missing footer or a torn last line makes it truncated, not unreadable.
 
     Raises BadInput if the file cannot be read, is no journal, is of another schema version, or is damaged inside.
     """
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -9,7 +9,7 @@ from dsv4_conformance.errors import ContractViolation
 
 RED_ELEMENTS = 256
 _EXACT_BYTES = 1 << 22
-"""Storages up to this size are compared byte by byte; larger ones by two checksums."""
+"""Storages up to this size are compared byte by byte; larger ones by checksums."""
 
 
 def storage_of(tensor: Tensor) -> Tensor:
@@ -25,14 +25,14 @@ class Fingerprint:
     name: str
     storage: Tensor
     copy: Tensor | None
-    sums: tuple[int, int]
+    sums: tuple[int, ...]
 
     @classmethod
     def of(cls, name: str, tensor: Tensor) -> "Fingerprint":
         """Take the fingerprint of the storage behind ``tensor``."""
         storage = storage_of(tensor)
         small = storage.nbytes <= _EXACT_BYTES
-        return cls(name, storage, storage.clone() if small else None, (0, 0) if small else _sums(storage))
+        return cls(name, storage, storage.clone() if small else None, () if small else _sums(storage))
 
     def check(self, who: str) -> None:
         """Raise ContractViolation if the storage changed."""
@@ -41,11 +41,18 @@ class Fingerprint:
             raise ContractViolation(f"{who} changed its input {self.name} (or the red zone around it).")
 
 
-def _sums(storage: Tensor) -> tuple[int, int]:
-    """Sum of all words, and of every other word, so that swaps of neighbours show."""
-    total = torch.stack((storage.sum(dtype=torch.int64), storage[::2].sum(dtype=torch.int64)))
-    first, second = total.tolist()
-    return first, second
+_BLOCK = 4096
+
+
+def _sums(storage: Tensor) -> tuple[int, ...]:
+    """Sum of all words and two weighted sums, by block and by place in it, so that moved words show, too."""
+    whole = len(storage) // _BLOCK * _BLOCK
+    table = storage[:whole].view(-1, _BLOCK)
+    sums = []
+    for part in (table.sum(1, dtype=torch.int64), table.sum(0, dtype=torch.int64), storage[whole:].to(torch.int64)):
+        weight = torch.arange(1, len(part) + 1, device=part.device)
+        sums += [part.sum(), (part * weight).sum()]
+    return tuple(torch.stack(sums).tolist())
 
 
 @dataclass(frozen=True)

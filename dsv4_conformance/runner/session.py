@@ -1,5 +1,7 @@
 """One worker's implementation under test."""
 
+import os
+
 import torch
 
 from dsv4_conformance.cases.generator import host_words, words
@@ -16,6 +18,9 @@ class Session:
         self.device = torch.device(device)
         if self.device.type == "cuda":
             _same_bits_on(self.device)
+        elif "OMP_NUM_THREADS" not in os.environ:
+            # Cases are small: threads of one call cost more than they save, and workers would fight over the cores.
+            torch.set_num_threads(1)
         try:
             self.implementation = implementation(device)
         except BadInput:

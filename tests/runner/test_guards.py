@@ -1,6 +1,8 @@
 """Fingerprints of inputs and red zones of outputs: every change is seen, and no right call is accused."""
 
 import math
+import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -70,9 +72,30 @@ def test_a_write_beside_the_output_is_seen(place: int) -> None:
         guard.check("it")
 
 
-# Kills: freed memory left as it was, so that a kernel's own unwritten output holds the last right answer.
-def test_freed_blocks_of_the_promised_shapes_hold_nan() -> None:
-    shape = (64, 512)
-    torch.zeros(shape)
-    poison_allocator([(shape, torch.float32)], torch.device("cpu"))
-    assert torch.empty(shape).isnan().any()
+# Kills: blocks of zeros, of another shape or dtype, or kept alive so that the kernel cannot get them.
+def test_freed_blocks_of_the_promised_shapes_hold_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[tuple[int, ...], torch.dtype, bool]] = []
+    alive: list[weakref.ref[torch.Tensor]] = []
+    full = torch.full
+
+    def watched(shape: tuple[int, ...], value: float, **options: Any) -> torch.Tensor:
+        block = full(shape, value, **options)
+        made.append((tuple(block.shape), block.dtype, bool(block.isnan().all())))
+        alive.append(weakref.ref(block))
+        return block
+
+    monkeypatch.setattr(torch, "full", watched)
+    shapes = [((64, 512), torch.float32), ((3, 5), torch.bfloat16)]
+    poison_allocator(shapes, torch.device("cpu"))
+    assert made == [(shape, dtype, True) for shape, dtype in shapes]
+    assert all(reference() is None for reference in alive)
+
+
+# Kills: checksums that do not depend on where a word stands.
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (0, 2), (5, 4096 * 3 + 5), (4096, 8192), (7, 4100)])
+def test_words_that_change_places_in_a_large_input_are_seen(one: int, other: int) -> None:
+    words = torch.arange(LARGE, dtype=torch.int32)
+    fingerprint = Fingerprint.of("q", words)
+    words[[one, other]] = words[[other, one]]
+    with pytest.raises(ContractViolation, match="changed its input q"):
+        fingerprint.check("it")
