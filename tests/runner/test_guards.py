@@ -85,7 +85,7 @@ def test_freed_blocks_of_the_promised_shapes_hold_nan(monkeypatch: pytest.Monkey
         return block
 
     monkeypatch.setattr(torch, "full", watched)
-    shapes = [((64, 512), torch.float32), ((3, 5), torch.bfloat16)]
+    shapes: list[tuple[tuple[int, ...], torch.dtype]] = [((64, 512), torch.float32), ((3, 5), torch.bfloat16)]
     poison_allocator(shapes, torch.device("cpu"))
     assert made == [(shape, dtype, True) for shape, dtype in shapes]
     assert all(reference() is None for reference in alive)
