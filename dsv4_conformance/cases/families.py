@@ -150,11 +150,11 @@ def _head_counts(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 
 def _heads(surface: str, size: Size, seed: int) -> Iterator[Case]:
-    """Head layouts of Flash, Pro and the tiny model over every tp that divides them, three ranks each."""
+    """Head layouts of Flash, Pro and the tiny model over every tp that divides them, every rank."""
     for n_heads in (128, 64, 8):
         for tp in (1, 2, 4, 8, 16):
             if n_heads % tp == 0:
-                for rank in sorted({0, 1, tp - 1} & set(range(tp))):
+                for rank in range(tp):
                     yield HeadCase(surface, n_heads, tp, rank, seed)
 
 
@@ -164,7 +164,7 @@ def _kv_tokens(surface: str, size: Size, seed: int) -> Iterator[Case]:
     while True:
         page = (64, 2, 256, 61, 53, 69)[index % 6]
         data = _FORMAT_DATA[(index + index // 6) % 6]
-        tokens = (97, 130, 300, 1, 515)[index % 5] if size == "laptop" else (300, 1000, 4097, 1)[index % 4]
+        tokens = (97, 130, 300, 1, 515, 1030)[index % 6] if size == "laptop" else (300, 1000, 4097, 1)[index % 4]
         yield FormatCase(surface, tokens, page, data, seed * 1_000_003 + index)  # type: ignore[arg-type]
         index += 1
 

@@ -10,6 +10,9 @@ from dsv4_conformance.cases.case import AttentionCase, ScopeShape
 from dsv4_conformance.cases.generator import host_words, words
 
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
+_EDGES = (0, 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192, 255, 256, 257, 384, 512, 640, 1024)
+"""Lengths at which kernels take another path: around multiples of their key blocks."""
+_BLOCK = 64
 _STEPS = (1, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 """Candidate strides of the pick progression; one that shares no factor with the slot count gives distinct picks."""
 
@@ -51,8 +54,9 @@ def _lengths(case: AttentionCase, shape: ScopeShape, name: str, groups: int) -> 
     length = [topk] * groups
     if shape.lengths == "mixed":
         drawn = host_words(case.digest(), f"{name}/length", groups)
-        length = [int(word % (topk + 1)) for word in drawn]
-        length[-1] = topk - length[-1] // 4
+        edges = [edge for edge in _EDGES if edge < topk] + [topk - 1, topk]
+        length = [edges[int(w // 2) % len(edges)] if w % 2 else int(w // 2) % (topk + 1) for w in drawn]
+        length[-1] = topk - length[-1] // 4 if drawn[-1] % 4 else topk
         if groups > 1:
             length[0] = 1 + int(drawn[0] // 8) % min(7, topk)
     if case.lonely:
@@ -64,7 +68,7 @@ def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int
     """Lists of scope ``name`` for every query row; ``per_group`` query rows share one topk_length.
 
     Inside the length: distinct tokens (an arithmetic progression modulo the slot count), then duplicates and holes as
-    the case says. The first entry of every list is never a hole unless the row is lonely.
+    the case says. The first entry is no hole; with "many" holes that holds in the first row only, and whole blocks go.
     """
     root, topk, slots = case.digest(), shape.topk, shape.slots
     groups = case.s_q if case.surface == "SparsePrefill" else case.b
@@ -84,7 +88,14 @@ def draw_picks(case: AttentionCase, shape: ScopeShape, name: str, per_group: int
         local[:, 1:] = torch.where(again, local[:, :-1], local[:, 1:])
     if case.holes != "none":
         hole = (word & (7 if case.holes == "some" else 1)) == 0
-        hole[:, 0] = False
+        if case.holes == "many":
+            # Whole blocks of holes, first blocks among them, in about one row of three; the last entry stays.
+            block = (word[:, ::_BLOCK] & 0x60) == 0
+            block[:per_group] = False  # the sinks are drawn around the first row's lse
+            hole |= block.repeat_interleave(_BLOCK, dim=1)[:, :topk]
+            hole[:, -1] = hole[:per_group, 0] = False
+        else:
+            hole[:, 0] = False
         local.masked_fill_(hole, -1)
     length = _lengths(case, shape, name, groups)
     if length is None:

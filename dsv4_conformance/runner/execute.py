@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dsv4_conformance.cases.problem import rows_first
-from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation, NotApplicable
+from dsv4_conformance.errors import ConformanceFailure, ContractViolation, NotApplicable
 from dsv4_conformance.implementations.api import (
     AttentionConvention,
     DecodeCall,
@@ -121,20 +121,30 @@ def run_guarded(implementation: Implementation, call: Call) -> Outputs:
         result = implementation.decode(call) if isinstance(call, DecodeCall) else implementation.prefill(call)
         if call.q.is_cuda:
             torch.cuda.synchronize()
-    except (NotApplicable, ConformanceFailure, BadInput, torch.OutOfMemoryError, MemoryError):
+    except (torch.OutOfMemoryError, MemoryError):
         raise
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0][:300]
-        raise ConformanceFailure(f"{who} raised {type(error).__name__}: {first}") from error
+    except (Exception, SystemExit, GeneratorExit) as error:
+        raise ConformanceFailure(raised(who, error)) from error
     for guard in guarded:
         guard.check(who)
     for fingerprint in prints:
         fingerprint.check(who)
     returned = {name: _checked(who, name, getattr(result, name, None), *wanted[name], call) for name in wanted}
+    # What the caller holds is the tensor it gave: that is judged, whatever view of it came back.
+    returned |= {guard.name: guard.view for guard in guarded}
     for guard in guarded:
         if returned[guard.name].data_ptr() != guard.view.data_ptr():
             raise ContractViolation(f"{who} declares accepts_out and did not return the {guard.name} it was given.")
     return _normal(call, convention, returned)
+
+
+def raised(who: str, error: BaseException) -> str:
+    """One sentence for what an adapter raised inside its declaration, NotApplicable and SystemExit included."""
+    try:
+        text = " ".join(str(error).split())[:300]
+    except Exception:
+        text = ""
+    return f"{who} raised {type(error).__name__}{f': {text}' if text else ' without a message.'}"
 
 
 def implementation_method(surface: str) -> str:

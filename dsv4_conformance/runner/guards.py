@@ -8,6 +8,8 @@ from torch import Tensor
 from dsv4_conformance.errors import ContractViolation
 
 RED_ELEMENTS = 256
+_RED_WORD = {2: 0x7FA5, 4: 0x7FA5A5A5}
+"""NaN of a payload that no arithmetic gives, by element size: a NaN written over it shows."""
 _EXACT_BYTES = 1 << 22
 """Storages up to this size are compared byte by byte; larger ones by checksums."""
 
@@ -65,17 +67,20 @@ class GuardedOutput:
 
     @classmethod
     def allocate(cls, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> "GuardedOutput":
-        """``shape`` elements of NaN with RED_ELEMENTS more NaN on each side."""
+        """``shape`` elements of NaN with RED_ELEMENTS of a marked NaN on each side."""
         count = 1
         for size in shape:
             count *= size
         buffer = torch.full((count + 2 * RED_ELEMENTS,), torch.nan, dtype=dtype, device=device)
+        words = buffer.view(torch.int16 if buffer.element_size() == 2 else torch.int32)
+        words[:RED_ELEMENTS] = words[-RED_ELEMENTS:] = _RED_WORD[buffer.element_size()]
         return cls(name, buffer[RED_ELEMENTS:-RED_ELEMENTS].view(shape), buffer)
 
     def check(self, who: str) -> None:
         """Raise ContractViolation if anything outside the view was written."""
-        red = torch.cat((self.buffer[:RED_ELEMENTS], self.buffer[-RED_ELEMENTS:]))
-        if not bool(red.isnan().all()):
+        words = self.buffer.view(torch.int16 if self.buffer.element_size() == 2 else torch.int32)
+        red = torch.cat((words[:RED_ELEMENTS], words[-RED_ELEMENTS:]))
+        if not bool((red == _RED_WORD[self.buffer.element_size()]).all()):
             raise ContractViolation(f"{who} wrote outside its output {self.name}.")
 
 

@@ -8,6 +8,7 @@ from dsv4_conformance.cases.generator import host_words, words
 from dsv4_conformance.cases.plan import PlannedCase
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.implementations.api import Implementation
+from dsv4_conformance.runner.execute import raised
 from dsv4_conformance.runner.subject import Subject
 
 
@@ -25,10 +26,9 @@ class Session:
             self.implementation = implementation(device)
         except BadInput:
             raise
-        except Exception as error:
-            first = (str(error).strip().splitlines() or [""])[0][:300]
-            name = implementation.identity.name
-            raise BadInput(f"Adapter {name!r} could not be constructed ({type(error).__name__}: {first}).") from error
+        except (Exception, SystemExit, GeneratorExit) as error:
+            told = raised(f"Adapter {implementation.identity.name!r}", error)
+            raise BadInput(f"{told.rstrip('.')} when it was constructed; mend its __init__.") from error
 
     def subject(self, planned: PlannedCase) -> Subject:
         """A fresh subject for one test."""

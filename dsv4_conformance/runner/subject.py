@@ -8,14 +8,22 @@ from torch import Tensor
 from dsv4_conformance.cases.attention_inputs import build
 from dsv4_conformance.cases.case import AttentionCase
 from dsv4_conformance.cases.problem import problem_of
-from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation, NotApplicable
+from dsv4_conformance.errors import ConformanceFailure, ContractViolation
 from dsv4_conformance.implementations.api import AttentionConvention, DecodeCall, Implementation
 from dsv4_conformance.numerics.budgets import LOGIT_DERIVATION, OUT_DERIVATION
 from dsv4_conformance.numerics.compare import Verdict, compare_all, published_rule
 from dsv4_conformance.numerics.diagnose import nearest_mutant
 from dsv4_conformance.numerics.discrimination import Margins, case_margin, margins
 from dsv4_conformance.numerics.truth import Truth, truth_of
-from dsv4_conformance.runner.execute import Call, Outputs, convention_of, returned_outputs, run_guarded, surface_of
+from dsv4_conformance.runner.execute import (
+    Call,
+    Outputs,
+    convention_of,
+    raised,
+    returned_outputs,
+    run_guarded,
+    surface_of,
+)
 from dsv4_conformance.runner.guards import Fingerprint
 
 SCRATCH = {"cpu": 1 << 28, "cuda": 12 << 30}
@@ -116,11 +124,10 @@ class Subject:
         ]
         try:
             result = getattr(self.implementation, method)(*arguments)
-        except (NotApplicable, ConformanceFailure, BadInput, torch.OutOfMemoryError, MemoryError):
+        except (torch.OutOfMemoryError, MemoryError):
             raise
-        except Exception as error:
-            first = (str(error).strip().splitlines() or [""])[0][:300]
-            raise ConformanceFailure(f"{who} raised {type(error).__name__}: {first}") from error
+        except (Exception, SystemExit, GeneratorExit) as error:
+            raise ConformanceFailure(raised(who, error)) from error
         for fingerprint in prints:
             fingerprint.check(who)
         return result

@@ -6,6 +6,7 @@ import torch
 
 from dsv4_conformance.cases.case import AttentionCase
 from dsv4_conformance.cases.generator import below, words
+from dsv4_conformance.cases.overwrite import overwrite
 from dsv4_conformance.cases.rearrange import keep_rows, permute_heads
 from dsv4_conformance.cases.repack import merge_scopes, repack, split_scope
 from dsv4_conformance.errors import ConformanceFailure, NotApplicable
@@ -84,7 +85,7 @@ def test_page_size_and_physical_order_do_not_matter(subject: Subject, case: Atte
     call = subject.build(case)
     assert isinstance(call, DecodeCall)
     truth = subject.truth(call)
-    sizes = subject.convention("SparseDecode").page_sizes or (2, 53, 61, 64, 69, 256)
+    sizes = subject.convention("SparseDecode").page_sizes or (2, 53, 61, 64, 69, 256, 1, 16, 32, 128)
     draw = case.digest()
     subject.judge(repack(call, sizes[draw % len(sizes)], sizes[draw // 7 % len(sizes)], draw), truth)
     subject.judge(call)
@@ -120,8 +121,13 @@ def test_declared_head_counts_and_widths_are_answered(subject: Subject, case: At
         case = case.with_(h_q=convention.h_q[case.digest() % len(convention.h_q)])
     width = convention.topk_multiple * (1 + int(below(case.digest(), "width", (1,), 3, "cpu")))
     window = replace(case.window, topk=width, slots=max(case.window.slots, width))
+    extra = case.extra
+    if convention.page_sizes is not None:
+        first, second = (convention.page_sizes[case.digest() // n % len(convention.page_sizes)] for n in (3, 11))
+        window = replace(window, page_size=first)
+        extra = None if extra is None else replace(extra, page_size=second)
     try:
-        subject.judge(subject.build(case.with_(window=window)))
+        subject.judge(subject.build(case.with_(window=window, extra=extra)))
     except NotApplicable as outside:
         raise ConformanceFailure(f"A declared convention is refused: {outside}") from outside
 
@@ -132,3 +138,12 @@ def test_same_call_twice_gives_the_same_bits(subject: Subject, case: AttentionCa
     call = subject.build(case)
     first = subject.judge(call)
     subject.same_bits(first, subject.run(call), "between two runs of the same call")
+
+
+@requirement("INV-103", on=ATTENTION, cases="rows")
+def test_call_reads_what_its_inputs_hold_now(subject: Subject, case: AttentionCase) -> None:
+    """INV-103: queries, cache bytes, lists, lengths and sinks written in place are what the next call answers for."""
+    call = subject.build(case)
+    subject.judge(call)
+    overwrite(call, subject.build(case.with_(seed=case.seed + 1)))
+    subject.judge(call)

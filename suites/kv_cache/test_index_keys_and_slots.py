@@ -55,7 +55,7 @@ def test_index_keys_and_scales_stand_where_the_layout_says(subject: Subject, cas
 @requirement("INV-65", on=("SlotMapping",), cases="kv_tokens")
 def test_every_compressed_entry_has_a_slot_of_its_own(subject: Subject, case: FormatCase) -> None:
     """INV-65: entry i of a request lies at page_table[i // n] * n + i % n (n = 64 for C4, 2 for C128); -1 stays -1."""
-    requests = 3
+    requests = 5
     tables = page_tables(case, requests, subject.device)
     for ratio in (4, 128):
         count = (tables.shape[1] * 256) // ratio

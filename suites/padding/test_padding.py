@@ -75,9 +75,11 @@ def test_padded_query_keeps_real_heads_first(subject: Subject, case: HeadCase) -
     """INV-51: pad_query puts the real heads first, bit for bit, and gives the declared width."""
     local = case.n_heads // case.tp
     padded = subject.ask("padded_heads", case.n_heads, case.tp)
-    q = bf16_values(words(case.digest(), "q", (3, local, 256), subject.device), 124)
-    wide = subject.promised("pad_query", subject.ask("pad_query", q, padded), (3, padded, 512), torch.bfloat16)
-    subject.expect(torch.equal(wide[:, :local], q), "the first heads of the padded query are not the real ones.")
+    for tokens in (3, 1, 17, 130):
+        q = bf16_values(words(case.digest(), "q", (tokens, local, 256), subject.device), 124)
+        wide = subject.ask("pad_query", q, padded)
+        wide = subject.promised("pad_query", wide, (tokens, padded, 512), torch.bfloat16)
+        subject.expect(torch.equal(wide[:, :local], q), "the first heads of the padded query are not the real ones.")
 
 
 @requirement("INV-52", on=LAYOUT, cases="heads")

@@ -55,13 +55,13 @@ def _logit(value: float, reach: float, keys: int) -> float:
 
 
 def _out(head: Head, answer: Attended, rules: Rules) -> float:
-    """``factor`` x the worst error of the reference + one bf16 ulp at the row's largest value."""
+    """``factor`` x the worst error of the reference, half a bf16 ulp at least, + one ulp at the row's largest value."""
     if head.sink == math.inf:
         return 0.0
     error = max(_error(head, answer, Fraction(phase)) for phase in rules.phases)
     largest = max(map(abs, answer.out))
     ulp = math.ldexp(1.0, max(math.frexp(largest)[1] - 1, -126) - 7) if largest else 0.0
-    return rules.factor * error + ulp
+    return rules.factor * max(error, ulp / 2) + ulp
 
 
 def _error(head: Head, answer: Attended, phase: Fraction) -> float:
