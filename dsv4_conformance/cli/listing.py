@@ -10,6 +10,7 @@ import typer
 from dsv4_conformance.cli.options import Device, Impl, Profile, Seed
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.options import DEFAULT_IMPL, DEFAULT_PROFILE, Options, read_seed
+from dsv4_conformance.texts import summary_of
 
 WHAT = ("implementations", "requirements", "profiles", "cases")
 
@@ -47,6 +48,9 @@ def _implementations() -> Iterator[str]:
             found.check_available()
         except BadInput as error:
             yield f"{name}: not usable: {error}"
+            continue
+        except (Exception, SystemExit) as error:
+            yield f"{name}: not usable: its check_available() raised {summary_of(error)}."
             continue
         yield f"{name}: {found.identity.kind}, {' or '.join(found.devices)}; {', '.join(found.surfaces)}"
 

@@ -30,7 +30,7 @@ def repro(
     if script is not None:
         options = Options(
             impl=impl,
-            profile=profile or DEFAULT_PROFILE,
+            profile=DEFAULT_PROFILE if profile is None else profile,
             profile_given=profile is not None,
             seed=read_seed(seed),
             device=device,

@@ -13,6 +13,7 @@ from dsv4_conformance.errors import BadInput
 from dsv4_conformance.implementations import gpus
 from dsv4_conformance.implementations.api import Implementation
 from dsv4_conformance.implementations.declarations import check_declarations
+from dsv4_conformance.texts import summary_of
 
 GROUP = "dsv4_conformance.implementations"
 """Entry-point group in which distributions announce adapters."""
@@ -130,5 +131,6 @@ def _import(name: str, module_name: str) -> object:
                 f"implementation {name!r} cannot be imported: there is no module {error.name!r}, neither installed nor "
                 f"in {here}; install it or change directory."
             ) from None
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BadInput(f"implementation {name!r} cannot be imported: {module_name} raised {said}; repair it.") from None
+        raise BadInput(
+            f"implementation {name!r} cannot be imported: {module_name} raised {summary_of(error)}; repair it."
+        ) from None

@@ -19,6 +19,7 @@ from dsv4_conformance.plugin.outcome import Outcome, UnsupportedRequired
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.results_folder import StartLog
 from dsv4_conformance.status import Status
+from dsv4_conformance.texts import clean, summary_of
 
 _OUTCOME = pytest.StashKey[Outcome]()
 DEAD_CONTEXT_EXIT = 70
@@ -103,7 +104,10 @@ class Executing:
             report.when = "call"  # what an implementation gets wrong is a failure, not an error of a fixture
         wants_traceback = style in ("long", "short", "native") or status is Status.HARNESS_ERROR
         if raised and wants_traceback and not decided.bad_input and isinstance(report.longrepr, ExceptionRepr):
-            report.longrepr.addsection(status, told)
+            report.longrepr.addsection(str(status), told)  # a Status would not pass xdist's wire
+            shown = str(report.longrepr)
+            if clean(shown) != shown:  # nor would a lone surrogate
+                report.longrepr = f"{clean(shown)}\n{told}"
         else:
             report.longrepr = told
 
@@ -170,7 +174,7 @@ def _record_of(item: pytest.Item) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json_safe(subject.record())
     except Exception as error:  # the case fails as unchecked, and this says why
-        return {"checked": False, "reason": f"record() raised {type(error).__name__}: {error}"}
+        return {"checked": False, "reason": f"record() raised {summary_of(error)}"}
     return record
 
 

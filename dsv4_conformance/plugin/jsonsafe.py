@@ -8,20 +8,24 @@ from dataclasses import asdict, is_dataclass
 from enum import Enum
 from typing import Any
 
+from dsv4_conformance.texts import clean
+
 
 def json_safe(value: Any) -> Any:
     """``value`` with NaN and infinities as "nan", "inf", "-inf", tuples and sets as lists, scalars of numpy or torch as
     numbers, dataclasses as dicts, and anything else as its text."""
-    if value is None or (isinstance(value, bool | str) and not isinstance(value, Enum)):
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Enum):
         return json_safe(value.value)
+    if isinstance(value, str):
+        return clean(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, Mapping):
-        return {str(key): json_safe(item) for key, item in value.items()}
+        return {clean(str(key)): json_safe(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return json_safe(asdict(value))
     if isinstance(value, list | tuple):
@@ -30,4 +34,4 @@ def json_safe(value: Any) -> Any:
         return [json_safe(item) for item in sorted(value, key=str)]
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return json_safe(value.item())
-    return str(value)
+    return clean(str(value))

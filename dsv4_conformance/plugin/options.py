@@ -73,31 +73,39 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def read_options(config: pytest.Config) -> Options:
-    """The options of this process. Raises BadInput for a seed that is no number from 0 on."""
+    """The options of this process. Raises BadInput for an empty value, and for a seed that is no number from 0 on."""
     given = {
         name: config.getoption(f"dsv4_{name}") for name in ("impl", "profile", "seed", "results", "device", "case")
     }
     return Options(
-        impl=given["impl"] or DEFAULT_IMPL,
-        profile=given["profile"] or DEFAULT_PROFILE,
+        impl=_value("impl", given["impl"], DEFAULT_IMPL),
+        profile=_value("profile", given["profile"], DEFAULT_PROFILE),
         profile_given=given["profile"] is not None,
         seed=read_seed(given["seed"]),
         results=results_path(config),
-        device=given["device"] or "auto",
+        device=_value("device", given["device"], "auto"),
         cases=tuple(dict.fromkeys(given["case"] or ())),
         given=any(value is not None for value in given.values()),
     )
 
 
 def results_path(config: pytest.Config) -> Path:
-    """The results folder, absolute."""
-    return config.invocation_params.dir / Path(config.getoption("dsv4_results") or DEFAULT_RESULTS).expanduser()
+    """The results folder, absolute. Raises BadInput if its name is empty."""
+    chosen = _value("results", config.getoption("dsv4_results"), DEFAULT_RESULTS)
+    return config.invocation_params.dir / Path(chosen).expanduser()
+
+
+def _value(name: str, given: str | None, default: str) -> str:
+    """``given``, or the default if the option is absent: an empty word is an unset variable of a script, no choice."""
+    if given is not None and not given.strip():
+        raise BadInput(f"The value of --dsv4-{name} is empty; give one, or leave the option out for {default!r}.")
+    return default if given is None else given
 
 
 def read_seed(text: str | None) -> int:
     """The seed that ``text`` names, 0 for None. Raises BadInput unless it is a whole number below 2**63."""
     if text is None:
         return 0
-    if not text.strip().isdecimal() or int(text) >= 2**63:
-        raise BadInput(f"The seed {text!r} is no whole number from 0 to 2**63 - 1; 0 is the published stream.")
+    if not text.strip().isdecimal() or len(text) > 100 or int(text) >= 2**63:
+        raise BadInput(f"The seed {text[:100]!r} is no whole number from 0 to 2**63 - 1; 0 is the published stream.")
     return int(text)

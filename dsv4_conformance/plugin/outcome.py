@@ -11,6 +11,7 @@ import pytest
 
 from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation, NotApplicable
 from dsv4_conformance.status import Status
+from dsv4_conformance.texts import clean, text_of
 
 STICKY = (
     "illegal memory access",
@@ -47,7 +48,7 @@ class Outcome:
 
 def of_exception(error: BaseException, level: Literal["MUST", "SHOULD"]) -> Outcome:
     """Outcome of a case that raised ``error``, for a requirement of this level."""
-    text = str(error).strip() or f"{type(error).__name__} without a message"
+    text = text_of(error) or f"{type(error).__name__} without a message"
     for cause in _chain(error):
         if _kills_context(cause):
             said = f"The CUDA context died: {_first_line(cause)}. {_unless_same(text, cause)}"
@@ -76,7 +77,7 @@ def of_return(record: Mapping[str, Any]) -> Outcome:
         said = "The test ended without comparing any call of the implementation."
         return Outcome(Status.HARNESS_ERROR, f"{said} {why}".strip())
     hint = Status(record.get("status_hint") or Status.PASS)
-    return Outcome(hint, str(record.get("reason") or ""))
+    return Outcome(hint, clean(str(record.get("reason") or "")))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -90,7 +91,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _kills_context(error: BaseException) -> bool:
-    text = str(error).lower()
+    text = text_of(error).lower()
     return isinstance(error, RuntimeError) and "cuda" in text and any(words in text for words in STICKY)
 
 
@@ -101,9 +102,9 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+    lines = text_of(error).splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
 def _unless_same(text: str, cause: BaseException) -> str:
-    return "" if str(cause).strip() == text else text
+    return "" if text_of(cause) == text else text

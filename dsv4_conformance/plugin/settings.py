@@ -11,6 +11,7 @@ from dsv4_conformance.implementations import registry as implementations
 from dsv4_conformance.implementations.api import Implementation
 from dsv4_conformance.plugin.options import Options
 from dsv4_conformance.spec.requirements import Registry, load_registry
+from dsv4_conformance.texts import summary_of
 
 CASE_ID = re.compile(r"(INV-\d{2,3})-[0-9a-f]{8}")
 
@@ -55,6 +56,6 @@ def _check_engine(name: str, implementation: type[Implementation]) -> None:
         implementation.check_available()
     except BadInput:
         raise
-    except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+    except (Exception, SystemExit) as error:
+        said = summary_of(error)
         raise BadInput(f"implementation {name!r} is not available: its check_available() raised {said}.") from None

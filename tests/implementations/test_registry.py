@@ -202,3 +202,9 @@ def test_resolving_shipped_adapters_imports_neither_torch_nor_an_engine() -> Non
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_long_complaint_of_an_import_is_cut(here: Path) -> None:
+    (here / "verbose_adapter.py").write_text("raise RuntimeError('why \\udcff ' * 10_000)\n")
+    said = sentence("verbose_adapter:MyKernel")
+    assert len(said) < 500 and r"RuntimeError: why \udcff why" in said

@@ -157,6 +157,12 @@ class Broken(Good):
         raise OSError("libengine.so: cannot open")
 
 
+class Quitting(Good):
+    @classmethod
+    def check_available(cls):
+        raise SystemExit("no licence")
+
+
 class Unbuildable(Good):
     def __init__(self, device):
         raise BadInput("the engine wants a licence.")

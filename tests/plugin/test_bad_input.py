@@ -28,6 +28,12 @@ CASES = {
         "has the case INV-02-00000000",
     ),
     "results is a file": (["--dsv4-impl", "adapters:Good", "--dsv4-results", "pytest.ini"], "cannot be written"),
+    "empty implementation": (["--dsv4-impl", ""], "The value of --dsv4-impl is empty"),
+    "empty profile": (["--dsv4-impl", "adapters:Good", "--dsv4-profile", ""], "The value of --dsv4-profile is empty"),
+    "empty device": (["--dsv4-impl", "adapters:Good", "--dsv4-device", ""], "The value of --dsv4-device is empty"),
+    "empty results": (["--dsv4-impl", "adapters:Good", "--dsv4-results", " "], "The value of --dsv4-results is empty"),
+    "endless seed": (["--dsv4-impl", "adapters:Good", "--dsv4-seed", "9" * 5000], "is no whole number from 0"),
+    "exits when asked": (["--dsv4-impl", "adapters:Quitting"], "check_available() raised SystemExit: no licence"),
     "each": (["--dsv4-impl", "adapters:Good", "--dist", "each", "--tx", "popen"], "--dist each"),
 }
 

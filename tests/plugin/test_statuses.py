@@ -72,6 +72,34 @@ def test_fault_of_the_suite_is_told_from_a_fault_of_the_adapter(project: Project
     assert sentence in ran.journal.results[0].reason
 
 
+BODIES = {
+    "plain": ("raise KeyError('k')", "KeyError: 'k'"),
+    "surrogate": ("raise ValueError('row \\udcff')", r"ValueError: row \udcff"),
+    "mute": ("raise Mute()", "Mute: Mute without a message"),
+}
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "1"), ("-n", "1", "--tb=long")])
+@pytest.mark.parametrize("name", BODIES)
+def test_any_exception_s_text_arrives(project: Project, name: str, words: tuple[str, ...]) -> None:
+    body, sentence = BODIES[name]
+    project.write(
+        "test_suite.py",
+        "from dsv4_conformance.suite import requirement\n"
+        "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n"
+        "@requirement('INV-01', on=('KVPageFormat',), cases='few')\n"
+        f"def test_it(subject, case):\n    {body}\n",
+    )
+    ran = project.run(*words)
+    assert ran.code == 3 and "INTERNALERROR" not in ran.out + ran.err, ran.out + ran.err
+    assert [(r.status, r.reason) for r in ran.journal.results] == [(Status.HARNESS_ERROR, sentence)] * 2
+
+
+def test_traceback_of_a_failure_travels_from_a_worker(project: Project) -> None:
+    ran = project.run("-n", "1", "--tb=long", impl="Wrong")
+    assert ran.code == 1 and "ConformanceFailure" in ran.out and "INTERNALERROR" not in ran.out + ran.err
+
+
 def test_skip_inside_a_suite_is_a_gap_not_a_pass(project: Project) -> None:
     project.write(
         "test_suite.py",
