@@ -146,5 +146,5 @@ def _decode_store(contents: Contents, name: str) -> Store | None:
     if kv is not None:
         return row_store(name, kv)
     assert pages is not None
-    size = contents.number(f"{name}_page_size")
-    return page_store(name, pages, None if size is None else int(size), contents.tensors.get(f"{name}_page_ids"))
+    size = contents.count(f"{name}_page_size")
+    return page_store(name, pages, size, contents.tensors.get(f"{name}_page_ids"))

@@ -29,6 +29,15 @@ class Contents:
             raise BadInput(f"metadata {name} is {value!r}; it may be {' or '.join(map(repr, allowed))}.")
         return value
 
+    def count(self, name: str) -> int | None:
+        """A positive whole number given as a scalar tensor or as metadata, or None. Raises BadInput for any other."""
+        number = self.number(name)
+        if number is None:
+            return None
+        if not (math.isfinite(number) and number.is_integer() and 1 <= number < 2**31):
+            raise BadInput(f"{name} is {number:g}; it has to be a positive whole number.")
+        return int(number)
+
     def number(self, name: str) -> float | None:
         """A number given as a scalar tensor or as metadata, or None. Raises BadInput if the two differ."""
         tensor, text = self.tensors.get(name), self.metadata.get(name)
@@ -63,6 +72,8 @@ def read(path: Path) -> Contents:
 def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
+    if path == Path():  # what an empty word becomes
+        raise BadInput("the name of the dump is empty or that of this folder; name a .safetensors file.")
     if not path.is_file():
         raise BadInput(f"{path} is {'a folder' if path.is_dir() else 'not there'}; name a .safetensors file.")
     try:

@@ -7,6 +7,7 @@ constant is spelled twice, the spellings must agree, because engines differ in w
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.spec.config_rope import rope
-from dsv4_conformance.spec.config_values import agree, integer, kind, listing, mapping, number, required
+from dsv4_conformance.spec.config_values import LIMIT, agree, integer, kind, listing, mapping, number, required, shown
 
 _INTEGERS = (
     "num_hidden_layers",
@@ -37,7 +38,7 @@ _RATE_NAMES = {"compress_rate_csa": 4, "compress_rate_hca": 128}
 def locate(source: str | PathLike[str]) -> Path:
     """Path of the config.json that ``source`` (a file or a folder) means."""
     path = Path(source)
-    return path / "config.json" if path.is_dir() else path
+    return path / "config.json" if os.path.isdir(path) else path  # pathlib raises for a name that is too long
 
 
 def load(path: Path) -> Mapping[str, Any]:
@@ -45,13 +46,18 @@ def load(path: Path) -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"Cannot read {path} ({error.strerror}); give the path of a readable config.json.") from error
+        where = str(path)[-200:]
+        raise BadInput(f"Cannot read {where} ({error.strerror}); give the path of a readable config.json.") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text; give the path of a config.json.") from error
+    except ValueError as error:  # a NUL in it
+        raise BadInput(f"{shown(str(path))} is no path; give the path of a readable config.json.") from error
     try:
         data = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         raise BadInput(f"{path} is not valid JSON at line {error.lineno}; repair it or fetch it again.") from error
+    except ValueError as error:  # Python reads no integer of more than some thousand digits
+        raise BadInput(f"{path} holds an integer of thousands of digits; repair it or fetch it again.") from error
     except RecursionError as error:
         raise BadInput(f"{path} is nested too deeply to be a config; give the model's config.json.") from error
     if not isinstance(data, dict):
@@ -67,6 +73,8 @@ def parse(config: Mapping[str, Any]) -> dict[str, Any]:
     _check_model(config)
     fields: dict[str, Any] = {name: integer(name, required(name, config)) for name in _INTEGERS}
     fields["rms_norm_eps"] = number("rms_norm_eps", required("rms_norm_eps", config))
+    if fields["rms_norm_eps"] >= 1:
+        raise BadInput(f"rms_norm_eps is {fields['rms_norm_eps']:g}; write a number between 0 and 1, such as 1e-6.")
     fields["qk_rope_head_dim"] = _rope_dim(config, fields["head_dim"])
     fields["compress_ratios"] = _ratios(config, fields["num_hidden_layers"])
     return {**fields, **rope(config)}
@@ -75,12 +83,16 @@ def parse(config: Mapping[str, Any]) -> dict[str, Any]:
 def _check_model(config: Mapping[str, Any]) -> None:
     if config.get("model_type", "deepseek_v4") != "deepseek_v4":
         raise BadInput(
-            f"model_type is {config['model_type']!r}; only deepseek_v4 is covered (DeepSeek-V4.1 is not), so give the "
-            "config.json of a DeepSeek-V4 checkpoint."
+            f"model_type is {shown(config['model_type'])}; only deepseek_v4 is covered (DeepSeek-V4.1 is not), so give "
+            "the config.json of a DeepSeek-V4 checkpoint."
         )
-    if config.get("num_key_value_heads", 1) != 1:
+    heads = config.get("num_key_value_heads", 1)
+    if type(heads) is not int or heads != 1:
+        raise BadInput(f"num_key_value_heads is {shown(heads)}; DeepSeek-V4 shares one key head, so write 1.")
+    drafts = config.get("num_nextn_predict_layers")
+    if drafts is not None and (type(drafts) is not int or not 0 <= drafts < LIMIT):
         raise BadInput(
-            f"num_key_value_heads is {config['num_key_value_heads']!r}; DeepSeek-V4 shares one key head, so write 1."
+            f"num_nextn_predict_layers is {shown(drafts)}; write the number of draft layers, 0 or more, or remove it."
         )
 
 
@@ -90,6 +102,8 @@ def _rope_dim(config: Mapping[str, Any], head_dim: int) -> int:
         spelled["qk_rope_head_dim"] = integer("qk_rope_head_dim", config["qk_rope_head_dim"])
     if config.get("partial_rotary_factor") is not None:
         factor = number("partial_rotary_factor", config["partial_rotary_factor"])
+        if factor > 1:
+            raise BadInput(f"partial_rotary_factor is {factor:g}; write a share of the head, at most 1.")
         spelled["partial_rotary_factor * head_dim"] = int(factor * head_dim)
     return int(agree("qk_rope_head_dim", spelled))
 
@@ -123,14 +137,16 @@ def _ratios(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
 
 def _ratio(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadInput(f"{name} is {value!r}; write an integer ratio: 0, 4 or 128.")
+        raise BadInput(f"{name} is {shown(value)}; write an integer ratio: 0, 4 or 128.")
+    if not -LIMIT < value < LIMIT:
+        raise BadInput(f"{name} is {shown(value)}; write an integer ratio: 0, 4 or 128.")
     # some checkpoints write 1 for an uncompressed layer: https://github.com/sgl-project/sglang/pull/25144
     return 0 if value == 1 else value
 
 
 def _type_ratio(name: str, value: Any) -> int:
     if not isinstance(value, str) or value not in _LAYER_TYPES:
-        raise BadInput(f"{name} is {value!r}; write one of {', '.join(_LAYER_TYPES)}.")
+        raise BadInput(f"{name} is {shown(value)}; write one of {', '.join(_LAYER_TYPES)}.")
     return _LAYER_TYPES[value]
 
 
@@ -141,8 +157,8 @@ def _check_rates(config: Mapping[str, Any]) -> None:
     found = [(f"compress_rates.{name}", rates.get(name), ratio) for name, ratio in _LAYER_TYPES.items() if ratio]
     found += [(name, config.get(name), ratio) for name, ratio in _RATE_NAMES.items()]
     for name, rate, ratio in found:
-        if rate is not None and rate != ratio:
-            raise BadInput(f"{name} is {rate!r}; DeepSeek-V4 has {ratio} there, so correct or remove it.")
+        if rate is not None and (isinstance(rate, bool) or rate != ratio):
+            raise BadInput(f"{name} is {shown(rate)}; DeepSeek-V4 has {ratio} there, so correct or remove it.")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

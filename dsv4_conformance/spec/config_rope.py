@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dsv4_conformance.errors import BadInput
-from dsv4_conformance.spec.config_values import agree, integer, mapping, number
+from dsv4_conformance.spec.config_values import agree, integer, mapping, number, shown
 
 _CONTENT = "the YaRN parameters type, factor, original_max_position_embeddings, beta_fast and beta_slow"
 _YARN = {"factor": number, "original_max_position_embeddings": integer, "beta_fast": number, "beta_slow": number}
@@ -71,7 +71,8 @@ def _check_plain(block: Mapping[str, Any]) -> None:
 
 def _rope_type(name: str, block: Mapping[str, Any]) -> str:
     spelled = {f"{name}.{key}": block[key] for key in ("rope_type", "type") if key in block}
-    return str(agree(f"{name}.rope_type", spelled)) if spelled else "default"
+    value = agree(f"{name}.rope_type", spelled) if spelled else "default"
+    return value[:60] if isinstance(value, str) else shown(value)
 
 
 def _yarn(blocks: Blocks) -> dict[str, Any]:
@@ -81,9 +82,10 @@ def _yarn(blocks: Blocks) -> dict[str, Any]:
             raise BadInput(
                 f'{name}.rope_type is "{kind}"; compressed layers use YaRN, so write "yarn" (factor 1: no scaling).'
             )
-        if block.get("attention_factor") not in (None, 1):
+        magnitude = block.get("attention_factor")
+        if isinstance(magnitude, bool) or magnitude not in (None, 1):
             raise BadInput(
-                f"{name}.attention_factor is {block['attention_factor']!r}; DeepSeek-V4 has no YaRN magnitude "
+                f"{name}.attention_factor is {shown(magnitude)}; DeepSeek-V4 has no YaRN magnitude "
                 "factor, so remove it or write 1."
             )
     fields: dict[str, Any] = {}

@@ -8,6 +8,9 @@ from typing import Any
 
 from dsv4_conformance.errors import BadInput
 
+LIMIT = 2**63
+"""No integer of a config reaches it."""
+
 
 def missing(name: str) -> BadInput:
     """The error for a field that is absent or null."""
@@ -25,15 +28,29 @@ def required(name: str, config: Mapping[str, Any]) -> Any:
 def integer(name: str, value: Any) -> int:
     """A positive integer. Raises BadInput for anything else, ``True`` and ``512.0`` included."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadInput(f"{name} is {value!r}; write a positive integer.")
+        raise BadInput(f"{name} is {shown(value)}; write a positive integer.")
+    if value >= LIMIT:
+        raise BadInput(f"{name} is {shown(value)}; write a positive integer below 2**63.")
     return value
 
 
 def number(name: str, value: Any) -> float:
     """A positive finite number. Raises BadInput for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise BadInput(f"{name} is {value!r}; write a positive finite number.")
-    return float(value)
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float) and 0 < float(value) < math.inf:
+            return float(value)
+    except OverflowError:  # an integer beyond float64
+        pass
+    raise BadInput(f"{name} is {shown(value)}; write a positive finite number.")
+
+
+def shown(value: Any) -> str:
+    """``repr`` of a value that was refused, cut to 60 characters; Python refuses to spell out the longest integers."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "an integer of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def listing(name: str, value: Any) -> Sequence[Any]:
@@ -61,7 +78,8 @@ def agree(name: str, spelled: Mapping[str, Any]) -> Any:
     for other, second in rest:
         if second != value:
             raise BadInput(
-                f"{first} and {other} disagree ({value!r} and {second!r}); engines read either, so make them equal."
+                f"{first} and {other} disagree ({shown(value)} and {shown(second)}); engines read either, so make them "
+                "equal."
             )
     return value
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.spec import config_json
+from dsv4_conformance.spec.config_values import shown
 
 RATIOS = (0, 4, 128)
 """Compress ratios of DeepSeek-V4 layers: none (C0), compressed sparse (C4), heavily compressed (C128)."""
@@ -255,9 +256,16 @@ def resolve(name_or_path: str) -> Geometry:
     """
     if name_or_path in GEOMETRIES:
         return GEOMETRIES[name_or_path]
-    if not Path(name_or_path).exists():
+    if not _exists(name_or_path):
         raise BadInput(
-            f"geometry {name_or_path!r} is neither built in ({', '.join(GEOMETRIES)}) nor an existing path; "
+            f"geometry {shown(name_or_path)} is neither built in ({', '.join(GEOMETRIES)}) nor an existing path; "
             "give a name or the path of a config.json."
         )
     return Geometry.from_config(name_or_path)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return bool(name) and Path(name).exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL
+        return False

@@ -100,6 +100,19 @@ def test_bad_metadata(
     assert sentence in refusal(capsys, write(tmp_path, right(decode_call()), **metadata))
 
 
+@pytest.mark.parametrize("size", ["nan", "inf", "-inf", "64.5", "-64", "0", "1e300"])
+@pytest.mark.parametrize("name", ["window_page_size", "extra_page_size"])
+def test_page_size_is_no_count(name: str, size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors = right(decode_call())
+    tensors.pop(name, None)
+    told = refusal(capsys, write(tmp_path, tensors, **{name: size}))
+    assert f"{name} is " in told and "has to be a positive whole number" in told
+
+
+def test_dump_has_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "the name of the dump is empty" in refusal(capsys, "")
+
+
 def test_kind_cannot_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, {"q": torch.zeros(1, 1, 512).bfloat16()})
     assert "neither window_indices (a decode call) nor indices" in refusal(capsys, path)

@@ -106,6 +106,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "compress_rope_theta is inf; write a positive finite",
     ),
     "not a number": (flash() | {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; write a positive finite number"),
+    "huge integer": (flash() | {"index_topk": 10**400}, "index_topk is 1000.*; write a positive integer below 2"),
+    "endless integer": (flash() | {"index_topk": 10**6000}, "index_topk is an integer of thousands of digits; write"),
+    "huge number": (flash() | {"rope_theta": 10**400}, "rope_theta is 1000.*; write a positive finite number"),
+    "endless number": (yarn(factor=10**6000), "factor is an integer of thousands .*; write a positive finite number"),
+    "huge ratio": (ratios(7, 10**6000), r"compress_ratios\[7\] is an integer of thousands .*; write an integer ratio"),
+    "huge share": (flash() | {"partial_rotary_factor": 1e308}, "partial_rotary_factor is 1e.308; .* at most 1"),
+    "epsilon 1": (flash() | {"rms_norm_eps": 1}, "rms_norm_eps is 1; write a number between 0 and 1"),
+    "kv heads true": (flash() | {"num_key_value_heads": True}, "num_key_value_heads is True; .* write 1"),
+    "kv heads 1.0": (flash() | {"num_key_value_heads": 1.0}, "num_key_value_heads is 1.0; .* write 1"),
+    "drafts text": (flash() | {"num_nextn_predict_layers": "1"}, "num_nextn_predict_layers is '1'; .* 0 or more"),
+    "drafts true": (flash() | {"num_nextn_predict_layers": True}, "num_nextn_predict_layers is True; .* 0 or more"),
+    "drafts negative": (flash() | {"num_nextn_predict_layers": -1}, "num_nextn_predict_layers is -1; .* 0 or more"),
     "other model": (flash() | {"model_type": "deepseek_v41"}, "model_type is 'deepseek_v41'; only deepseek_v4 is"),
     "two kv heads": (flash() | {"num_key_value_heads": 2}, "num_key_value_heads is 2; .* write 1"),
     "ratio 2": (ratios(7, 2), r"compress_ratios\[7\] is 2 .*; .* correct the entry"),
@@ -173,6 +185,7 @@ def test_bad_configs_are_refused(config: dict[str, Any], sentence: str) -> None:
     [
         (b"{", "is not valid JSON at line 1; repair it"),
         (b"", "is not valid JSON at line 1; repair it"),
+        (b'{"index_topk": 1' + b"0" * 5000 + b"}", "holds an integer of thousands of digits; repair it"),
         (b"[1]", "holds a JSON list instead of an object; give"),
         (b"null", "holds a JSON null instead of an object; give"),
         (b"\xff\xfe{}", "is not UTF-8 text; give"),
@@ -185,6 +198,13 @@ def test_bad_files_are_refused(content: bytes, sentence: str, tmp_path: Path) ->
     path.write_bytes(content)
     with pytest.raises(BadInput, match=sentence):
         Geometry.from_config(path)
+
+
+@pytest.mark.parametrize("path", ["fl\0sh", "x" * 5000])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(BadInput, match="give the path of a readable") as refused:
+        Geometry.from_config(path)
+    assert len(str(refused.value)) < 350
 
 
 def test_unreadable_paths_are_refused(tmp_path: Path) -> None:

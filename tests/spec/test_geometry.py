@@ -120,6 +120,10 @@ def test_resolve_knows_names_and_paths(tmp_path: Any) -> None:
         BadInput, match=r"geometry 'flesh' is neither built in \(flash, pro, tiny\) nor an existing path; give"
     ):
         resolve("flesh")
+    for word in ("", "fl\0sh", "x" * 5000):
+        with pytest.raises(BadInput, match="is neither built in") as refused:
+            resolve(word)
+        assert len(str(refused.value)) < 300 and "\0" not in str(refused.value)
     fields = dataclasses.asdict(TINY) | {"rope_scaling": {"type": "yarn", **dataclasses.asdict(TINY.rope_scaling)}}
     (tmp_path / "config.json").write_text(json.dumps(fields))
     assert resolve(str(tmp_path)) == TINY
