@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from _pytest._code.code import ExceptionRepr
 
-from dsv4_conformance.errors import NotApplicable
+from dsv4_conformance.errors import BadInput, NotApplicable
 from dsv4_conformance.plugin import outcome
 from dsv4_conformance.plugin.collection import PlannedItem
 from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.plugin.keys import PLANNED
 from dsv4_conformance.plugin.outcome import Outcome, UnsupportedRequired
 from dsv4_conformance.plugin.process import Process
-from dsv4_conformance.plugin.results_folder import StartLog
+from dsv4_conformance.plugin.results_folder import StartLog, unwritable
 from dsv4_conformance.status import Status
 from dsv4_conformance.texts import clean, summary_of
 
@@ -32,6 +32,7 @@ class Executing:
         self._process = process
         self._starts = StartLog(process.results, process.worker)
         self._session: pytest.Session | None = None
+        self._unwritable = ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
@@ -39,12 +40,17 @@ class Executing:
         self._session = item.session
         planned = item.stash.get(PLANNED, None)
         if planned is not None and planned.planned is not None:
-            self._starts.starting(planned.case_id, item.nodeid)
+            try:
+                self._starts.starting(planned.case_id, item.nodeid)
+            except OSError as error:
+                self._unwritable = unwritable(self._process.results, error)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Refuse a case on a surface that the implementation does not offer; no fixture runs for it."""
         planned = item.stash.get(PLANNED, None)
+        if planned is not None and self._unwritable:
+            raise BadInput(self._unwritable)
         if planned is None or planned.planned is not None:
             return
         settings = self._process.settings

@@ -29,7 +29,7 @@ from dsv4_conformance.plugin.journal import (
 from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.refusal import refusal
-from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, new_run_id, now
+from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, new_run_id, now, unwritable
 from dsv4_conformance.status import Status
 
 INTERRUPTED = 130
@@ -74,10 +74,13 @@ class Recording:
                 "take the id, the profile and the seed from the failure's report."
             )
         if collected.rows:
-            self._folder.retire()
             self._header = self._head(collected)
             self._plan = {entry.nodeid: entry for entry in self._header.plan}
-            self._writer = JournalWriter(self._folder.path / JOURNAL, self._header)
+            try:
+                self._folder.retire()
+                self._writer = JournalWriter(self._folder.path / JOURNAL, self._header)
+            except OSError as error:
+                self._give_up(unwritable(self._folder.path, error))
 
     def _give_up(self, sentence: str) -> NoReturn:
         self._bad_input = sentence
@@ -157,18 +160,32 @@ class Recording:
 
     def _obey(self, payload: dict[str, Any]) -> None:
         """Stop at once if the input is at fault: every further case would only say so again."""
-        if payload["bad_input"] and not self._bad_input:
-            self._bad_input = payload["reason"]
-            self._why_not_run = f"The run was stopped: {self._bad_input}"
+        if payload["bad_input"]:
+            self._stop(payload["reason"])
+
+    def _stop(self, sentence: str) -> None:
+        if not self._bad_input:
+            self._bad_input = sentence
+            self._why_not_run = f"The run was stopped: {sentence}"
             runner = self._config.pluginmanager.getplugin("dsession") or self._config.pluginmanager.getplugin("session")
-            runner.shouldstop = self._bad_input
+            runner.shouldstop = sentence
 
     def _write(self, payload: dict[str, Any]) -> None:
         result = Result.model_validate(payload)
         self._results.pop(result.nodeid, None)
         self._results[result.nodeid] = result
-        if self._writer is not None:
-            self._writer.write(result)
+        self._append(result)
+
+    def _append(self, line: Result | Footer) -> None:
+        """Write a line; a journal that cannot take it is given up, and with it the run."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(line)
+        except OSError as error:
+            self._writer.abandon()
+            self._writer = None
+            self._stop(unwritable(self._folder.path, error))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
@@ -218,9 +235,13 @@ class Recording:
             verdict=verdict.sentence(code, self._header.profile, counts, note),
             results_hash=results_hash(results),
         )
-        assert self._writer is not None
-        self._writer.write(self.footer)
-        self._writer.close()
+        self._append(self.footer)
+        if self._writer is not None:
+            self._writer.close()
+        elif code != ExitCode.BAD_INPUT:  # the last line did not fit
+            code, note = self._judge(statuses, exitstatus)
+            told = verdict.sentence(code, self._header.profile, counts, note)
+            self.footer = self.footer.model_copy(update={"exit_code": code, "qualifies": False, "verdict": told})
         session.exitstatus = code
         reporter: pytest.TerminalReporter | None = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None:

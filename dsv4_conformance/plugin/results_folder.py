@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -23,6 +24,12 @@ WORKERS = "workers"
 def now() -> str:
     """This moment, UTC, ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def unwritable(folder: Path, error: OSError) -> str:
+    """The sentence for a results folder that took files before and takes no more, such as that of a full disk."""
+    why = error.strerror or type(error).__name__
+    return f"The results folder {folder} can no longer be written ({why}); make room there or name another one."
 
 
 def new_run_id() -> str:
@@ -103,6 +110,11 @@ class JournalWriter:
         self._file.write(line.model_dump_json(by_alias=True) + "\n")
         self._file.flush()
 
+    def abandon(self) -> None:
+        """Close a file that takes no more, whatever becomes of the line that it did not take."""
+        with suppress(OSError):
+            self._file.close()
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -127,7 +139,8 @@ class StartLog:
     def close(self) -> None:
         """Close the file, if one was opened."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # ``starting`` has told of a full disk
+                self._file.close()
 
 
 def last_started(folder: Path, worker: str) -> str | None:
