@@ -17,6 +17,7 @@ from dsv4_conformance.implementations.api import (
     PrefillCall,
 )
 from dsv4_conformance.runner.guards import Fingerprint, GuardedOutput, poison_allocator
+from dsv4_conformance.texts import summary_of
 
 Call = DecodeCall | PrefillCall
 
@@ -130,21 +131,17 @@ def run_guarded(implementation: Implementation, call: Call) -> Outputs:
     for fingerprint in prints:
         fingerprint.check(who)
     returned = {name: _checked(who, name, getattr(result, name, None), *wanted[name], call) for name in wanted}
-    # What the caller holds is the tensor it gave: that is judged, whatever view of it came back.
-    returned |= {guard.name: guard.view for guard in guarded}
     for guard in guarded:
         if returned[guard.name].data_ptr() != guard.view.data_ptr():
             raise ContractViolation(f"{who} declares accepts_out and did not return the {guard.name} it was given.")
+    # What the caller holds is the tensor it gave: that is judged, whatever view of it came back.
+    returned |= {guard.name: guard.view for guard in guarded}
     return _normal(call, convention, returned)
 
 
 def raised(who: str, error: BaseException) -> str:
     """One sentence for what an adapter raised inside its declaration, NotApplicable and SystemExit included."""
-    try:
-        text = " ".join(str(error).split())[:300]
-    except Exception:
-        text = ""
-    return f"{who} raised {type(error).__name__}{f': {text}' if text else ' without a message.'}"
+    return f"{who} raised {summary_of(error)}"
 
 
 def implementation_method(surface: str) -> str:

@@ -28,7 +28,7 @@ class Session:
             raise
         except (Exception, SystemExit, GeneratorExit) as error:
             told = raised(f"Adapter {implementation.identity.name!r}", error)
-            raise BadInput(f"{told.rstrip('.')} when it was constructed; mend its __init__.") from error
+            raise BadInput(f"{told.rstrip('.')}, when it was constructed; mend its __init__.") from error
 
     def subject(self, planned: PlannedCase) -> Subject:
         """A fresh subject for one test."""

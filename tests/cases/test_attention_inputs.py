@@ -139,6 +139,7 @@ def test_decode_lists_hold_slots_or_minus_1_inside_the_length(name: str) -> None
 def test_holes_and_duplicates_are_there_when_asked_for_and_only_then(surface: str) -> None:
     flagged = {True: 0, False: 0}
     counts = {kind: torch.zeros(2) for kind in ("none", "some", "many")}
+    empty = 0
     for case, call in built("core", surface, 40):
         for lists, length, stored in scopes(call):
             named = valid(lists, length, stored)
@@ -147,7 +148,13 @@ def test_holes_and_duplicates_are_there_when_asked_for_and_only_then(surface: st
                 flagged[case.duplicates] += len(entries) - len(set(entries))
             headless = ~named[:, 0] & (torch.ones(len(named)) > 0 if length is None else length > 0)
             per_group = 1 if isinstance(call, PrefillCall) else call.q.shape[1]
-            assert not (headless[:-per_group] if case.lonely else headless).any()
+            if case.holes == "many":
+                headed = headless[:per_group] if len(named) > per_group else headless[:0]
+                blocks = [row[at : at + 64] for row in named for at in range(0, row.numel() - 64, 64)]
+                empty += sum(not block.any() for block in blocks)
+            else:
+                headed = headless[:-per_group] if case.lonely else headless
+            assert not headed.any()
         lists, length, stored = scopes(call)[0]
         named, shape = valid(lists, length, stored), case.window
         if shape.topk <= shape.slots and length is not None:
@@ -155,7 +162,8 @@ def test_holes_and_duplicates_are_there_when_asked_for_and_only_then(surface: st
             counts[case.holes] += torch.stack(((inside & ~named).sum(), inside.sum()))
     assert flagged[False] == 0 and flagged[True] > 50
     share = {kind: float(missing / total) for kind, (missing, total) in counts.items()}
-    assert share["none"] == 0 and 0.08 < share["some"] < 0.17 and 0.4 < share["many"] < 0.6
+    assert share["none"] == 0 and 0.08 < share["some"] < 0.17 and 0.5 < share["many"] < 0.75
+    assert empty > 5  # whole key blocks of holes, with keys behind some of them
 
 
 # Kills: first rows with many keys (a sink of 0 hardly shows there), last rows that are short.
@@ -167,6 +175,8 @@ def test_first_row_has_few_keys_and_another_row_has_many(surface: str) -> None:
             continue
         lists, length, stored = scopes(call)[0]
         count = valid(lists, length, stored).sum(1)
+        if case.window.lengths == "full":
+            continue
         assert 1 <= count[0] <= 7
         assert count[-1] > count[0] or case.window.topk < 16 or case.holes == "many"
 

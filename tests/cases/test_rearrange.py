@@ -151,8 +151,9 @@ def test_kept_row_keeps_its_answer_and_the_others_change(surface: str) -> None:
         mixed = rearrange.keep_rows(call, row, shuffled)
         mine = torch.arange(problem_of(call).q.shape[0]) // (problem_of(call).q.shape[0] // groups) == row
         same(answer(call).at(mine), answer(mixed).at(mine))
-        rest = ~mine & answer(call).lse.isfinite().all(1)
-        assert (answer(call).out[rest] != answer(mixed).out[rest]).any(-1).all()
+        keys = sum(lists.valid.sum(1) for lists in lists_of(call))
+        rest = ~mine & (keys > 1)  # under a sink of -inf a single key is the answer whatever the query
+        assert (answer(call).out[rest] != answer(mixed).out[rest]).flatten(1).any(1).all()
         assert all(torch.equal(a.inside, b.inside) for a, b in zip(lists_of(call), lists_of(mixed), strict=True))
 
 
@@ -174,6 +175,7 @@ def test_repacked_caches_hold_the_same_keys_elsewhere(window: int, extra: int) -
 @pytest.mark.parametrize("surface", SURFACES)
 @pytest.mark.parametrize("fill", ["nan", "inf", "none"])
 def test_resurrounded_calls_keep_answers_whatever_surrounds_them(fill: Poison, surface: str) -> None:
+    surrounded = 0
     for call in calls(surface):
         other = repack.resurround(call, fill)
         same(answer(call), answer(other), bits=True)
@@ -181,7 +183,8 @@ def test_resurrounded_calls_keep_answers_whatever_surrounds_them(fill: Poison, s
             listed = other.indices[(other.indices >= 0) & (other.indices < other.kv.shape[0])].long()
             dead = torch.ones(other.kv.shape[0], dtype=torch.bool)
             dead[listed] = False
-            assert other.kv[listed].isfinite().all() and dead.any()
+            assert other.kv[listed].isfinite().all()
+            surrounded += int(dead.sum())
             around = other.kv[dead]
             assert {"nan": around.isnan(), "inf": around.isinf(), "none": around == 0}[fill].all()
         elif fill != "none":
@@ -191,6 +194,8 @@ def test_resurrounded_calls_keep_answers_whatever_surrounds_them(fill: Poison, s
             assert dead[0] or (lists.indices == 0).any()
             rows = problem_of(other).scopes[0].fetch(dead.nonzero().flatten())
             assert not rows.isfinite().all(1).any()
+            surrounded += len(rows)
+    assert surrounded or (fill == "none" and surface == "SparseDecode")
 
 
 # Kills: slots of the second cache without their offset, lengths that survive the merge, keys that are lost.

@@ -166,7 +166,7 @@ def test_max_logits_may_be_declared_absent() -> None:
     assert returned_outputs(PREFILL, replace(PLAIN, returns_max_logits=False)) == ("out", "lse")
 
 
-# Kills: tracebacks and second lines in a failure, memory errors and refusals turned into failures of the kernel.
+# Kills: tracebacks and second lines in a failure, memory errors told as failures, refusals taken for not applicable.
 def test_what_the_adapter_raises() -> None:
     def raising(error: BaseException) -> Implementation:
         def answer(self: Any, call: Any, result: Any) -> Any:
@@ -176,8 +176,12 @@ def test_what_the_adapter_raises() -> None:
 
     with pytest.raises(ConformanceFailure) as told:
         run_guarded(raising(RuntimeError("no kernel for this\nand more")), DECODE)
-    assert str(told.value) == "kernel.decode raised RuntimeError: no kernel for this"
-    for error in (NotApplicable("x"), BadInput("x"), torch.OutOfMemoryError("x"), MemoryError(), KeyboardInterrupt()):
+    assert str(told.value) == "kernel.decode raised RuntimeError: no kernel for this and more"
+    # Inside what it declares an adapter may not refuse: that would turn a wrong answer into one that was not asked for.
+    for refusal in (NotApplicable("x"), BadInput("x"), SystemExit(0)):
+        with pytest.raises(ConformanceFailure, match=type(refusal).__name__):
+            run_guarded(raising(refusal), DECODE)
+    for error in (torch.OutOfMemoryError("x"), MemoryError(), KeyboardInterrupt()):
         with pytest.raises(type(error)):
             run_guarded(raising(error), DECODE)
 
@@ -234,5 +238,13 @@ def test_given_outputs_are_nan_between_red_zones_and_must_be_used() -> None:
         return result
 
     run_guarded(kernel(not_given), DECODE)
+
+    def another_layout(self: Any, call: Any, result: Any) -> Any:
+        call.out.copy_(result.out)
+        lse = call.lse.view(call.lse.shape[0], call.lse.shape[2], call.lse.shape[1])
+        lse.copy_(result.lse.transpose(1, 2))
+        return result._replace(out=call.out, lse=lse.transpose(1, 2))
+
+    assert not torch.equal(run_guarded(kernel(another_layout, accepts_out=True), DECODE).lse, right.lse)
     with pytest.raises(ContractViolation, match="declares accepts_out and did not return the out it was given"):
         run_guarded(kernel(accepts_out=True), DECODE)

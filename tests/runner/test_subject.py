@@ -167,7 +167,9 @@ def test_a_session_keeps_one_adapter_and_gives_fresh_subjects() -> None:
 
     with pytest.raises(BadInput) as told:
         Session(Broken, "cpu")
-    assert str(told.value) == "Adapter 'builtin' could not be constructed (ImportError: libfoo.so is missing)."
+    assert str(told.value) == (
+        "Adapter 'builtin' raised ImportError: libfoo.so is missing more, when it was constructed; mend its __init__."
+    )
 
     class Refuses(Builtin):
         def __init__(self, device: str) -> None:
