@@ -28,10 +28,11 @@ def run(
 
     Exit code: 0 qualifies, 1 a failure or a gap, 2 bad input, 3 the harness failed, 5 nothing was checked.
     """
+    from dsv4_conformance.cli.guarded import guarded
     from dsv4_conformance.cli.pytest_run import run_pytest
 
     options = {"impl": impl, "profile": profile, "seed": seed, "results": results, "device": device}
     words = [word for name, value in options.items() for word in (f"--dsv4-{name}", value)]
     words += ["-n", workers, "--dist", "worksteal"] if workers != "0" else []
     words += ["--junitxml", str(Path(results).expanduser() / "junit.xml")]
-    return run_pytest([*words, *(pytest_arguments or [])])
+    return guarded(lambda: run_pytest([*words, *(pytest_arguments or [])]), Path(results).expanduser())

@@ -1,0 +1,87 @@
+"""A run in a child process, so that what ends the child cannot pass for a good end of the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from dsv4_conformance.errors import BadInput, ExitCode
+
+
+def guarded(run: Callable[[], int], results: Path) -> int:
+    """``run`` in a forked child; its exit code, or FAILED if the child ended without writing the journal's footer.
+
+    An adapter (or a library below it) that calls ``exit(0)`` in the only process would otherwise end the run with 0
+    and nothing checked. The parent imports neither torch nor pytest, so that forking is safe. ``results``: the folder
+    of the journal. Ctrl-C reaches the child, which reports; the parent only waits.
+    """
+    _flush()
+    before = _stamp(results)
+    child = os.fork()
+    if child == 0:
+        _in_child(run)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status = os.waitpid(child, 0)[1]
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        name = signal.Signals(-code).name
+        typer.echo(f"dsv4-conformance: the run was ended by {name}; with -n 1 the rest is checked.", err=True)
+        return int(ExitCode.FAILED)
+    if code == 0 and (_stamp(results) == before or not _ended(results)):
+        typer.echo(
+            "dsv4-conformance: the process ended before the run did (something called exit); with -n 1 it is told which"
+            " case it was.",
+            err=True,
+        )
+        return int(ExitCode.FAILED)
+    return code
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _in_child(run: Callable[[], int]) -> NoReturn:
+    code = int(ExitCode.HARNESS_ERROR)
+    try:
+        code = run()
+    except BadInput as error:
+        typer.echo(f"dsv4-conformance: {error}", err=True)
+        code = int(ExitCode.BAD_INPUT)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _stamp(results: Path) -> tuple[int, int] | None:
+    """What tells this run's journal from an earlier one in the same folder."""
+    try:
+        found = (results / "journal.jsonl").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _ended(results: Path) -> bool:
+    """Whether the journal's last line is a footer."""
+    try:
+        with (results / "journal.jsonl").open("rb") as journal:
+            journal.seek(0, os.SEEK_END)
+            journal.seek(max(0, journal.tell() - (1 << 20)))
+            lines = journal.read().splitlines()
+    except OSError:
+        return False
+    return bool(lines) and lines[-1].startswith(b'{"kind":"footer"')
