@@ -131,6 +131,8 @@ def _ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
     for index, attention in enumerate(_stream("ranks", surface, size, seed, sink="special", lonely=False)):
         heads = shares[index % len(shares)]
         small = attention.with_(h_q=heads.n_heads, b=min(attention.b, 2), s_q=min(attention.s_q, 8))
+        if index == 0:  # the only one of profile smoke: every mistake must show in it
+            small = small.with_(data="marker", holes="some")
         yield RankCase(surface, small, heads)
 
 

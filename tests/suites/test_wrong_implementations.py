@@ -105,7 +105,7 @@ CONTRACT = {
     "DeclaresBase2": ("INV-101",),
     "DeclaresMinusInfinity": ("INV-06",),
     "DeclaresEveryHeadCount": ("INV-101",),
-    "DeclaresEveryWidth": ("INV-01",),
+    "DeclaresEveryWidth": ("INV-12",),
     "DeclaresBitwiseHeads": ("INV-19",),
     "Raises": ("INV-01",),
     "RefusesWhatItDeclares": ("INV-101",),
@@ -169,7 +169,7 @@ def test_every_mistake_has_an_adapter_and_every_adapter_a_requirement() -> None:
         ("WritesBeyondItsOutput", "INV-100", "wrote outside its output out"),
         ("IgnoresTheGivenOutput", "INV-101", "declares accepts_out and did not return the out it was given"),
         ("Raises", "INV-01", "raised RuntimeError: CUDA error: an illegal memory access was encountered"),
-        ("RefusesWhatItDeclares", "INV-101", "A declared convention is refused: this shape is not tuned yet"),
+        ("RefusesWhatItDeclares", "INV-101", "raised NotApplicable: this shape is not tuned yet"),
         ("LeavesTheLastRowUnwritten", "INV-01", "NaN where 0 is right at query row 5, head 0"),
     ],
 )
