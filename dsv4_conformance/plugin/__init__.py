@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dsv4_conformance.errors import BadInput, ExitCode, HarnessError
-from dsv4_conformance.plugin.keys import AUTO_WORKERS, PROCESS, REFUSED
+from dsv4_conformance.plugin.keys import AUTO_WORKERS, PROCESS, REFUSAL, REFUSED
 from dsv4_conformance.plugin.options import add_options, read_options, results_path
 from dsv4_conformance.plugin.refusal import refusal
 
@@ -49,10 +49,28 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str
     spec = _spec(obj)
     if spec is None or not collector.istestfunction(obj, name):
         return None
-    process = collector.config.stash.get(PROCESS, None) or _begin(collector.config)
+    config = collector.config
+    if REFUSAL in config.stash:
+        return []
+    try:
+        process = config.stash.get(PROCESS, None) or _begin(config)
+    except pytest.exit.Exception as refused:
+        if hasattr(config, "workerinput"):
+            raise
+        # Raised here, pytest would take it for an error of this module and give its own exit code: it waits for
+        # pytest_collection_modifyitems.
+        config.stash[REFUSAL] = refused
+        return []
     if process.problem is not None or not process.planner.items(obj, spec):
         return []
     return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config) -> None:
+    """End a run that was refused while it collected, with its own sentence and exit code."""
+    if REFUSAL in config.stash:
+        raise config.stash[REFUSAL]
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

@@ -21,3 +21,5 @@ AUTO_WORKERS = pytest.StashKey[bool]()
 
 REFUSED: pytest.StashKey[bool] = pytest.StashKey()
 """On the config: the run was refused before its session began."""
+REFUSAL = pytest.StashKey[BaseException]()
+"""Why a run that began while collecting could not begin; raised once collecting is over."""
