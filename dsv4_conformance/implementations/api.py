@@ -11,6 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from dsv4_conformance.implementations.state_api import (
+    STATE_METHODS,
+    ChunkCacheConvention,
+    LayerConvention,
+    StateConvention,
+    StatefulSurfaces,
+)
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -21,6 +29,7 @@ SURFACE_METHODS: Mapping[str, tuple[str, ...]] = {
     "IndexKeyFormat": ("pack_index_keys", "unpack_index_keys"),
     "SlotMapping": ("compressed_slots",),
     "HeadLayout": ("padded_heads", "pad_query", "local_sink", "refresh_sink"),
+    **STATE_METHODS,
 }
 """Surface name -> methods an adapter that declares it must define."""
 
@@ -75,7 +84,9 @@ class PlainConvention:
     """For surfaces that need no declaration beyond being offered."""
 
 
-Convention = AttentionConvention | FormatConvention | PlainConvention
+Convention = (
+    AttentionConvention | FormatConvention | StateConvention | ChunkCacheConvention | LayerConvention | PlainConvention
+)
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,7 @@ class PrefillResult(NamedTuple):
     lse: Tensor
 
 
-class Implementation:
+class Implementation(StatefulSurfaces):
     """Base class of adapters: declare ``identity``, ``devices`` and ``surfaces``, and define the surfaces' methods.
 
     The constructor receives the torch device string ("cpu", "cuda"). Import the engine inside methods or the

@@ -15,6 +15,7 @@ from dsv4_conformance.implementations.api import (
     Implementation,
     PlainConvention,
 )
+from dsv4_conformance.implementations.state_api import ChunkCacheConvention, LayerConvention, StateConvention
 
 DEVICES = ("cpu", "cuda")
 MAX_HEADS = 128
@@ -24,6 +25,10 @@ CONVENTIONS: Mapping[str, type] = {
     "SparsePrefill": AttentionConvention,
     "KVPageFormat": FormatConvention,
     "IndexKeyFormat": FormatConvention,
+    "Compressor": StateConvention,
+    "Indexer": StateConvention,
+    "SparsePrefillChunkCache": ChunkCacheConvention,
+    "AttentionLayer": LayerConvention,
 }
 """Convention type per surface; every other surface takes a PlainConvention."""
 

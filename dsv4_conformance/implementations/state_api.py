@@ -1,0 +1,216 @@
+"""Surfaces with state: what an adapter opens, with which declarations, and the data that passes (spec §5-§7, §13-§17).
+
+Sequences are numbered by the caller from 0; the position of a new token is the number of tokens its sequence holds.
+Tensors are on the adapter's device. No torch at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from dsv4_conformance.spec.weights import Precision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dsv4_conformance.implementations.sessions import (
+        ChunkCacheSession,
+        CompressorSession,
+        IndexerSession,
+        LayerSession,
+        MetadataSession,
+        WorkspaceSession,
+    )
+    from dsv4_conformance.spec.weights import CompressorSpec, IndexerSpec, LayerSpec
+
+Mode = Literal["prefill", "decode", "verify"]
+Path = Literal["auto", "paged", "sparse"]
+Change = Literal["copied", "referenced", "kept"]
+
+STATE_METHODS: Mapping[str, tuple[str, ...]] = {
+    "Compressor": ("open_compressor",),
+    "Indexer": ("open_indexer", "select_topk"),
+    "SparsePrefillWorkspace": ("open_workspace",),
+    "SparsePrefillChunkCache": ("open_chunk_cache",),
+    "GraphMetadata": ("build_metadata",),
+    "AttentionLayer": ("open_layer",),
+    "EngineConfig": ("resolve_config",),
+}
+"""Stateful surface -> methods of the adapter that open it."""
+
+
+@dataclass(frozen=True)
+class StateConvention:
+    """Declarations for Compressor and Indexer: the ``precision`` entries and scores are computed in.
+
+    ``lookback``: tokens that ``truncate`` can take back (multi-token verify).
+    """
+
+    precision: Precision = "float32"
+    lookback: int = 8
+
+
+@dataclass(frozen=True)
+class ChunkCacheConvention:
+    """Declarations for SparsePrefillChunkCache: how many compressed rows are gathered per request.
+
+    "ragged": its own S // r; "rectangular": max(max S // r, 1) for every request (spec §13.2). ``index_multiple``: row
+    widths are a multiple of this.
+    """
+
+    gather: Literal["ragged", "rectangular"] = "ragged"
+    index_multiple: int = 128
+
+
+@dataclass(frozen=True)
+class LayerConvention:
+    """Declarations for AttentionLayer. ``precisions`` and ``quantised``: what ``open_layer`` accepts; ``paths``: the
+    attention paths a prefill can be sent on; ``graphs``: ``capture`` works; ``tp``: attention-TP sizes, None = any;
+    ``lookback``: tokens that ``truncate`` can take back."""
+
+    precisions: tuple[Precision, ...] = ("float32", "bfloat16")
+    quantised: tuple[bool, ...] = (True, False)
+    ratios: tuple[int, ...] = (0, 4, 128)
+    paths: tuple[Path, ...] = ("paged", "sparse")
+    graphs: bool = True
+    tp: tuple[int, ...] | None = None
+    lookback: int = 8
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive new tokens of one sequence: ``x (n, hidden)``, what the layer's norm delivered."""
+
+    sequence: int
+    x: Tensor
+
+
+@dataclass(frozen=True)
+class IndexSegment:
+    """New tokens as the indexer sees them: ``x (n, hidden)`` and ``qr (n, q_lora)``, the normed query source."""
+
+    sequence: int
+    x: Tensor
+    qr: Tensor
+
+
+class Selection(NamedTuple):
+    """raw int32 ``(n, topk)``: entries of the sequence, valid ones first, then -1; paged: their slots (spec §9.4), or
+    None; scores float32 ``(n, m)``, m >= the largest number of visible entries, or None."""
+
+    raw: Tensor
+    paged: Tensor | None
+    scores: Tensor | None
+
+
+@dataclass(frozen=True)
+class ExtendBatch:
+    """An extend batch as sparse prefill sees it (spec §13): R requests, T query rows in request order.
+
+    ``seq_lens``, ``extend_lens``: tokens each request holds after the batch, and new ones among them.
+    ``window_slots``: int32 ``(R, max S)``: slot of position p in the window pool. ``query_rows``: T plus rows at
+    the end that belong to nobody.
+    """
+
+    seq_lens: tuple[int, ...]
+    extend_lens: tuple[int, ...]
+    window_slots: Tensor
+    query_rows: int
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """What metadata is built from: one query row per entry. ``seq_lens`` counts the row's own token; 0 = padding row.
+
+    ``page_table``: int32 ``(rows, pages)`` of 256-token pages; window and compressed slots follow from it (spec §9.4).
+    """
+
+    seq_lens: tuple[int, ...]
+    page_table: Tensor
+    index_topk: int
+    ratios: tuple[int, ...] = (0, 4, 128)
+
+
+class LayerResult(NamedTuple):
+    """Rows in segment order, padding rows left out.
+
+    o ``(T, n_local, 512)``: attention of this rank's heads after the inverse rope. out ``(T, hidden)``: this rank's
+    share of the output projection (shares are summed). q ``(T, n_local, 512)``: queries as given to the kernel, and
+    selected int32 ``(T, index_topk)``: chosen entries of a C4 layer, -1 = none; both None where they cannot be shown.
+    ``path``: the attention path that ran.
+    """
+
+    o: Tensor
+    out: Tensor
+    q: Tensor | None
+    selected: Tensor | None
+    path: str
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Server options that decide about attention. ``tp``: ranks in all, shared out over ``dp`` attention replicas
+    (attention-TP = tp / dp); ``cp``: prefill context parallelism; ``context``: tokens per request, 0 = the model's."""
+
+    tp: int = 1
+    dp: int = 1
+    cp: int = 1
+    device: str = "sm90"
+    page_size: int = 256
+    context: int = 0
+    max_requests: int = 1
+    speculative_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Effective settings by name (``docs/cli.md`` lists them) and the warnings that were logged."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class StatefulSurfaces:
+    """Default methods of the stateful surfaces; an adapter defines those it declares."""
+
+    def open_compressor(self, spec: CompressorSpec, sequences: int) -> CompressorSession:
+        """Compressor: spec §5, §6. State for up to ``sequences`` sequences."""
+        raise NotImplementedError
+
+    def open_indexer(self, spec: IndexerSpec, sequences: int, max_tokens: int) -> IndexerSession:
+        """Indexer: spec §7."""
+        raise NotImplementedError
+
+    def select_topk(self, scores: Tensor, lengths: Tensor, topk: int, page_table: Tensor) -> tuple[Tensor, Tensor]:
+        """Indexer: raw and paged int32 ``(T, topk)`` from scores float32 ``(T, N)`` of which row t has ``lengths[t]``.
+
+        Beyond its length a row holds anything, NaN included. page_table int32 ``(T, pages)``. Spec §7, §9.4.
+        """
+        raise NotImplementedError
+
+    def open_workspace(self) -> WorkspaceSession:
+        """SparsePrefillWorkspace: spec §13.1."""
+        raise NotImplementedError
+
+    def open_chunk_cache(self, batch: ExtendBatch) -> ChunkCacheSession:
+        """SparsePrefillChunkCache: spec §13.2 to §13.4."""
+        raise NotImplementedError
+
+    def build_metadata(self, batch: StepBatch) -> MetadataSession:
+        """GraphMetadata: spec §14."""
+        raise NotImplementedError
+
+    def open_layer(self, spec: LayerSpec) -> LayerSession:
+        """AttentionLayer: spec §2, §15."""
+        raise NotImplementedError
+
+    def resolve_config(
+        self, config: Mapping[str, Any], options: ServerOptions, environment: Mapping[str, str]
+    ) -> Settings:
+        """EngineConfig: what a deployment of this Hugging Face config will do. Spec §1, §12, §16, §17.
+
+        Raises BadInput with one sentence for a combination that is not supported.
+        """
+        raise NotImplementedError
