@@ -19,12 +19,12 @@ from dsv4_conformance.runner.execute import (
     Call,
     Outputs,
     convention_of,
-    raised,
     returned_outputs,
     run_guarded,
     surface_of,
 )
-from dsv4_conformance.runner.guards import Fingerprint
+from dsv4_conformance.runner.opened import Opened, refusal
+from dsv4_conformance.runner.opened import call as guarded_call
 
 SCRATCH = {"cpu": 1 << 28, "cuda": 12 << 30}
 """Bytes that the oracle may use at a time, by device type."""
@@ -115,22 +115,24 @@ class Subject:
 
         Raises ConformanceFailure if the adapter raised, ContractViolation if it changed another argument.
         """
-        self._calls += 1
+        self._counted()
         who = f"{self.implementation.identity.name}.{method}"
-        prints = [
-            Fingerprint.of(f"argument {place}", argument)
-            for place, argument in enumerate(arguments)
-            if isinstance(argument, Tensor) and place not in writes
-        ]
-        try:
-            result = getattr(self.implementation, method)(*arguments)
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
-        except (Exception, SystemExit, GeneratorExit) as error:
-            raise ConformanceFailure(raised(who, error)) from error
-        for fingerprint in prints:
-            fingerprint.check(who)
-        return result
+        return guarded_call(who, getattr(self.implementation, method), *arguments, writes=writes)
+
+    def open(self, method: str, *arguments: Any) -> Opened:
+        """Open a session with a stateful surface's method; the session's own methods are guarded as ``ask`` is."""
+        session = self.ask(method, *arguments)
+        return Opened(session, f"{self.implementation.identity.name}.{method}()", self._counted)
+
+    def refused(self, method: str, *arguments: Any) -> str:
+        """The sentence with which the implementation refuses bad input; ConformanceFailure if it does not."""
+        self._counted()
+        self._checked = True
+        who = f"{self.implementation.identity.name}.{method}"
+        return refusal(who, getattr(self.implementation, method), *arguments)
+
+    def _counted(self) -> None:
+        self._calls += 1
 
     def promised(self, method: str, tensor: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """``tensor`` if it has the promised shape and dtype; ContractViolation otherwise."""
