@@ -14,6 +14,7 @@ from dsv4_conformance.numerics.budgets import LOGIT_DERIVATION, OUT_DERIVATION
 from dsv4_conformance.numerics.compare import Verdict, compare_all, published_rule
 from dsv4_conformance.numerics.diagnose import nearest_mutant
 from dsv4_conformance.numerics.discrimination import Margins, case_margin, margins
+from dsv4_conformance.numerics.state import TensorVerdict, close
 from dsv4_conformance.numerics.truth import Truth, truth_of
 from dsv4_conformance.runner.execute import (
     Call,
@@ -25,6 +26,7 @@ from dsv4_conformance.runner.execute import (
 )
 from dsv4_conformance.runner.opened import Opened, refusal
 from dsv4_conformance.runner.opened import call as guarded_call
+from dsv4_conformance.spec.weights import Precision
 
 SCRATCH = {"cpu": 1 << 28, "cuda": 12 << 30}
 """Bytes that the oracle may use at a time, by device type."""
@@ -39,7 +41,7 @@ class Subject:
         self.requirement = requirement
         self._checked = False
         self._calls = 0
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, Verdict | TensorVerdict] = {}
         self._published: dict[str, Any] = {}
         self._margins: Margins | None = None
         self._notes: dict[str, Any] = {}
@@ -93,9 +95,7 @@ class Subject:
         for verdict in compare_all(
             [(n, x[:, heads], getattr(right.answer, n), getattr(right.budgets, n)) for n, x in got.items()]
         ):
-            kept = self._verdicts.get(verdict.output)
-            if kept is None or verdict.ratio > kept.ratio:
-                self._verdicts[verdict.output] = verdict
+            self._keep(verdict)
             if not verdict.passed:
                 wrong.append(verdict)
         if not self._published:
@@ -109,6 +109,27 @@ class Subject:
                 if near is not None and near.explains:
                     text += f"; the row is what one gets by this mistake: {near.mutant} ({near.meaning})"
             raise ConformanceFailure(f"{text}.")
+
+    def close(
+        self, name: str, got: Any, want: Tensor, precision: Precision = "float32", reference: Tensor | None = None
+    ) -> None:
+        """Fail unless the tensor ``got`` has the shape of ``want`` (float64, the truth) and lies within its budget.
+
+        The budget is numerics.state's; bfloat16 needs ``reference``. The worst verdict of each name is recorded.
+        """
+        if not isinstance(got, Tensor) or got.shape != want.shape:
+            given = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
+            raise ConformanceFailure(f"{name} is {given} where {tuple(want.shape)} is right.")
+        self._checked |= want.numel() > 0
+        verdict = close(name, got, want, precision, reference)
+        self._keep(verdict)
+        if not verdict.passed:
+            raise ConformanceFailure(f"{verdict.sentence()}.")
+
+    def _keep(self, verdict: Verdict | TensorVerdict) -> None:
+        kept = self._verdicts.get(verdict.output)
+        if kept is None or verdict.ratio > kept.ratio:
+            self._verdicts[verdict.output] = verdict
 
     def ask(self, method: str, *arguments: Any, writes: tuple[int, ...] = ()) -> Any:
         """Call any surface method; arguments at positions ``writes`` may change, all other tensors must not.
@@ -175,6 +196,9 @@ class Subject:
     def record(self) -> dict[str, Any]:
         """The case's record for the journal."""
         found = self._margins or {}
+        why = {n: v.derivation for n, v in self._verdicts.items() if isinstance(v, TensorVerdict)}
+        if len(why) < len(self._verdicts):
+            why |= {"out": OUT_DERIVATION, "lse": LOGIT_DERIVATION}
         return {
             "checked": self._checked,
             "status_hint": "PASS",
@@ -187,7 +211,7 @@ class Subject:
             },
             "budget": {
                 **{n: v.budget for n, v in self._verdicts.items()},
-                **({"derivation": {"out": OUT_DERIVATION, "lse": LOGIT_DERIVATION}} if self._verdicts else {}),
+                **({"derivation": why} if why else {}),
             },
             "margins": found,
             "margin": case_margin(found),

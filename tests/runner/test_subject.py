@@ -197,3 +197,23 @@ def test_a_stream_judges_as_a_subject_does() -> None:
     broken = list(judge_stream(miniatures.DeclaresEveryHeadCount("cpu"), CPU, [CASE, CASE.with_(h_q=1), CASE]))
     assert [bool(j.broken) for j in broken] == [False, True, False]
     assert "raised ValueError" in broken[1].failures()[0]
+
+
+# Kills: a state tensor whose shape, error or record is not looked at; nothing compared that counts as checked.
+def test_a_state_tensor_is_judged_and_recorded() -> None:
+    s = subject()
+    want = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    s.close("entries", torch.zeros(0, 2), torch.zeros(0, 2, dtype=torch.float64))
+    assert s.record()["checked"] is False
+    s.close("entries", want.float() + 1e-5, want)
+    s.close("entries", want.float(), want)
+    record = s.record()
+    assert record["checked"] and 0.4 < record["metrics"]["entries_ratio"] < 0.6
+    assert record["metrics"]["entries_error"] == pytest.approx(1e-5, rel=0.02)
+    assert record["budget"]["entries"] == pytest.approx(2e-5) and set(record["budget"]["derivation"]) == {"entries"}
+    with pytest.raises(ConformanceFailure, match=r"entries: error .* at row 0, element 1\."):
+        s.close("entries", want.float() + torch.tensor([[0, 1.0]]), want)
+    with pytest.raises(ConformanceFailure, match=r"entries is \(1, 1\) where \(1, 2\) is right"):
+        s.close("entries", want[:, :1], want)
+    with pytest.raises(ConformanceFailure, match="NoneType"):
+        s.close("entries", None, want)
