@@ -47,36 +47,49 @@ def pad_query(q: Tensor, padded: int) -> Tensor:
 class LocalSink:
     """One rank's slice of the sink parameter fp32 ``(n_heads,)``, padded like its queries (spec §15, INV-53, INV-54).
 
-    Built at the first ``get`` (weights are loaded by then) and kept at that address, because captured graphs hold it;
-    ``refresh`` re-reads the slice in place. Without tensor parallelism the parameter itself serves. Raises BadInput for
-    a rank outside ``[0, tp)`` or heads that tp does not divide.
+    Its storage is made here and never moves, because captured graphs hold its address; its content is read at the first
+    ``get``, when weights are loaded, and again whenever the parameter was written since. Where no head is padded or
+    left out, the parameter itself serves. ``padded``: heads that the kernel takes, by default those of spec §15. Raises
+    BadInput for a rank outside ``[0, tp)``, heads that tp does not divide, or a ``padded`` below the rank's heads.
     """
 
-    def __init__(self, sink: Tensor, rank: int, tp: int) -> None:
+    def __init__(self, sink: Tensor, rank: int, tp: int, padded: int | None = None) -> None:
         if not 0 <= rank < tp:
             raise BadInput(f"rank {rank} does not exist among {tp} ranks; pass a rank from 0 to {tp - 1}.")
         self._count = local_heads(sink.shape[0], tp)
-        self._padded = padded_heads(sink.shape[0], tp)
-        self._parameter, self._rank, self._tp = sink, rank, tp
-        self._local: Tensor | None = None
+        self._padded = padded_heads(sink.shape[0], tp) if padded is None else padded
+        if self._padded < self._count:
+            raise BadInput(f"{self._count} local heads do not fit into {self._padded}; pad to at least as many.")
+        self._parameter, self._first = sink, rank * self._count
+        self._copied: int | None = None
+        self._local = sink if tp == 1 and self._padded == self._count else sink.new_zeros(self._padded)
 
     def get(self) -> Tensor:
-        """This rank's sink, fp32 ``(padded,)``, zero beyond the rank's heads; the same storage on every call."""
-        if self._tp == 1:
-            return self._parameter
-        if self._local is None:
-            self._local = torch.zeros(self._padded, dtype=self._parameter.dtype, device=self._parameter.device)
+        """This rank's sink, fp32 ``(padded,)``, zero beyond the rank's heads; the same storage on every call.
+
+        Inside a CUDA-graph capture a slice that is not up to date is copied by the graph itself, at every replay.
+        """
+        if self._copied is None or self._copied != _version(self._parameter):
             self.refresh()
         return self._local
 
     def refresh(self) -> None:
-        """Copy the slice again after the parameter changed; a sink that was never built stays unbuilt."""
-        if self._local is not None:
-            first = self._rank * self._count
-            self._local[: self._count] = self._parameter[first : first + self._count]
+        """Copy the slice again, in place: what a weight update must be followed by where graphs are replayed."""
+        if self._local is self._parameter:
+            return
+        self._local[: self._count] = self._parameter[self._first : self._first + self._count]
+        capturing = self._local.is_cuda and torch.cuda.is_current_stream_capturing()
+        self._copied = None if capturing else _version(self._parameter)
 
     def follow(self, sink: Tensor) -> None:
         """Take another parameter tensor of the same shape as the source and refresh; the storage stays."""
         if sink is not self._parameter:
+            if self._local is self._parameter:
+                self._local = sink
             self._parameter = sink
             self.refresh()
+
+
+def _version(tensor: Tensor) -> int:
+    """How often ``tensor`` was written in place, as torch counts; inference tensors are not counted."""
+    return 0 if tensor.is_inference() else tensor._version

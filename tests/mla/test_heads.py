@@ -61,10 +61,31 @@ def test_refresh_reads_the_parameter_again_in_place() -> None:
     cached = local.get()
     old = cached.clone()
     parameter += 1
-    assert torch.equal(local.get(), old)
+    assert torch.equal(cached, old)
     local.refresh()
     assert torch.equal(cached[:32], parameter[32:])
     assert local.get().data_ptr() == cached.data_ptr()
+
+
+# Kills: a sink built from weights that were not loaded yet, and never again.
+def test_the_next_use_sees_a_parameter_that_was_written_since() -> None:
+    parameter = torch.zeros(64)
+    local = LocalSink(parameter, 1, 2)
+    first = local.get()
+    parameter.copy_(torch.randn(64))
+    assert local.get() is first
+    assert torch.equal(first[:32], parameter[32:])
+
+
+# Kills: the rule of one kernel taken for that of every kernel.
+def test_a_kernel_that_takes_other_head_counts_gets_its_own_padding() -> None:
+    parameter = torch.randn(8)
+    assert LocalSink(parameter, 1, 2, padded=4).get().equal(parameter[4:])
+    alone = LocalSink(parameter, 0, 1, padded=64).get()
+    assert alone.shape == (64,)
+    assert alone[:8].equal(parameter)
+    with pytest.raises(BadInput, match="do not fit into 2"):
+        LocalSink(parameter, 1, 2, padded=2)
 
 
 def test_without_tensor_parallelism_the_parameter_itself_serves() -> None:
