@@ -109,13 +109,12 @@ def pack_index_keys(keys: Tensor, slots: Tensor, pages: Tensor) -> None:
     A page holds P x 128 e4m3 codes, then P fp32 scales max(amax, 1e-4) / 448. Slot -1 skips its key. Raises BadInput
     for a slot outside ``[-1, num_pages * P)`` or a page whose size is no multiple of 132 bytes.
     """
-    values, scales = _index_views(pages)
+    values, scales = index_key_views(pages)
     keys, page, offset = _addressed(keys.float(), slots, values)
     if not len(keys):  # an empty float32 tensor has no byte view
         return
-    scale = keys.abs().amax(-1, keepdim=True).clamp(min=INDEX_KEY_AMAX_FLOOR) / FP8_MAX
-    codes = (keys / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
-    values[page, offset] = codes.view(torch.uint8)
+    codes, scale = quantise_index_keys(keys)
+    values[page, offset] = codes
     scales[page, offset] = scale.view(torch.uint8)
 
 
@@ -124,11 +123,46 @@ def unpack_index_keys(pages: Tensor, slots: Tensor) -> Tensor:
 
     Raises BadInput as pack_index_keys does.
     """
-    values, scales = _index_views(pages)
-    _check_slots(slots, values)
+    _check_slots(slots, index_key_views(pages)[0])
+    return load_index_keys(pages, slots)
+
+
+def quantise_index_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys fp32 ``(..., 128)`` -> codes uint8 ``(..., 128)``, scale fp32 ``(..., 1)`` (spec §9.3)."""
+    scale = keys.abs().amax(-1, keepdim=True).clamp(min=INDEX_KEY_AMAX_FLOOR) / FP8_MAX
+    return (keys / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).view(torch.uint8), scale
+
+
+def dequantise_index_keys(codes: Tensor, scale: Tensor) -> Tensor:
+    """Keys fp32 ``(..., 128)`` of what quantise_index_keys returned."""
+    return _e4m3_to_float(codes) * scale
+
+
+def load_index_keys(pages: Tensor, slots: Tensor) -> Tensor:
+    """Dequantised index keys fp32 ``(..., 128)`` at slots int ``(...)``; a negative slot gives zeros (spec §9.3).
+
+    Slots must lie below ``num_pages * P``: the caller has checked.
+    """
+    values, scales = index_key_views(pages)
     page, offset = _place(slots.clamp(min=0), values)
-    keys = _e4m3_to_float(values[page, offset]) * scales[page, offset].view(torch.float32)
-    return keys.masked_fill_((slots < 0)[:, None], 0.0)
+    keys = dequantise_index_keys(values[page, offset], scales[page, offset].view(torch.float32))
+    return keys.masked_fill_((slots < 0)[..., None], 0.0)
+
+
+def index_key_views(pages: Tensor) -> tuple[Tensor, Tensor]:
+    """Code bytes ``(num_pages, P, 128)`` and scale bytes ``(num_pages, P, 4)``, as views of the pages (spec §9.3).
+
+    Raises BadInput for pages that are not uint8 or whose size is no multiple of 132 bytes.
+    """
+    layout = INDEX_KEY_FP8
+    size, rest = divmod(pages.shape[1], layout.key_bytes)
+    if rest or pages.dtype != torch.uint8:
+        raise BadInput(
+            f"index-key pages are {pages.dtype} of {pages.shape[1]} each; pass uint8 rows of P * {layout.key_bytes}."
+        )
+    split = size * layout.value_bytes
+    shape = (pages.shape[0], size)
+    return pages[:, :split].view(*shape, layout.value_bytes), pages[:, split:].view(*shape, layout.scale_bytes)
 
 
 def compressed_slots(page_table: Tensor, entries: Tensor, ratio: int) -> Tensor:
@@ -147,19 +181,6 @@ def compressed_slots(page_table: Tensor, entries: Tensor, ratio: int) -> Tensor:
     safe = entries.clamp(min=0)
     slots = page_table.long().gather(1, safe // per_page) * per_page + safe % per_page
     return torch.where(entries < 0, -1, slots)
-
-
-def _index_views(pages: Tensor) -> tuple[Tensor, Tensor]:
-    """Code bytes ``(num_pages, P, 128)`` and scale bytes ``(num_pages, P, 4)``, as views of the pages."""
-    layout = INDEX_KEY_FP8
-    size, rest = divmod(pages.shape[1], layout.key_bytes)
-    if rest or pages.dtype != torch.uint8:
-        raise BadInput(
-            f"index-key pages are {pages.dtype} of {pages.shape[1]} each; pass uint8 rows of P * {layout.key_bytes}."
-        )
-    split = size * layout.value_bytes
-    shape = (pages.shape[0], size)
-    return pages[:, :split].view(*shape, layout.value_bytes), pages[:, split:].view(*shape, layout.scale_bytes)
 
 
 def _tiled(nope: Tensor) -> Tensor:
