@@ -18,11 +18,15 @@ from dsv4_conformance.implementations.api import (
     PrefillCall,
     PrefillResult,
 )
+from dsv4_conformance.implementations.state_api import ChunkCacheConvention, ExtendBatch, StepBatch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
     from dsv4_conformance.mla.heads import LocalSink
+    from dsv4_conformance.mla.metadata import DSV4Metadata
+    from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
 
 
 class Builtin(Implementation):
@@ -42,6 +46,9 @@ class Builtin(Implementation):
         "IndexKeyFormat": FormatConvention(),
         "SlotMapping": PlainConvention(),
         "HeadLayout": PlainConvention(),
+        "SparsePrefillWorkspace": PlainConvention(),
+        "SparsePrefillChunkCache": ChunkCacheConvention(),
+        "GraphMetadata": PlainConvention(),
     }
 
     def __init__(self, device: str) -> None:
@@ -112,6 +119,25 @@ class Builtin(Implementation):
     def refresh_sink(self, sink: Tensor, rank: int, tp: int) -> None:
         """HeadLayout: spec §15, INV-54."""
         self._sink(sink, rank, tp).refresh()
+
+    def open_workspace(self) -> SparsePrefillWorkspace:
+        """SparsePrefillWorkspace: spec §13.1."""
+        from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
+
+        return SparsePrefillWorkspace(self.device)
+
+    def open_chunk_cache(self, batch: ExtendBatch) -> SparsePrefillChunkCache:
+        """SparsePrefillChunkCache: spec §13.2 to §13.4."""
+        from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
+
+        return SparsePrefillChunkCache.build(batch.seq_lens, batch.extend_lens, batch.window_slots, batch.query_rows)
+
+    def build_metadata(self, batch: StepBatch) -> DSV4Metadata:
+        """GraphMetadata: spec §14. Compressor state is no part of this surface: every row gets state row 0."""
+        from dsv4_conformance.mla.metadata import build_metadata
+
+        positions = [seq_len - 1 for seq_len in batch.seq_lens]
+        return build_metadata([0] * len(positions), positions, batch.page_table, batch.index_topk)
 
     def _sink(self, sink: Tensor, rank: int, tp: int) -> LocalSink:
         from dsv4_conformance.mla.heads import LocalSink
