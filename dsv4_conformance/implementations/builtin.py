@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dsv4_conformance import __version__
 from dsv4_conformance.implementations.api import (
@@ -19,6 +20,7 @@ from dsv4_conformance.implementations.api import (
     PrefillResult,
 )
 from dsv4_conformance.implementations.state_api import ChunkCacheConvention, ExtendBatch, StepBatch
+from dsv4_conformance.implementations.state_api import ServerOptions, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +48,7 @@ class Builtin(Implementation):
         "IndexKeyFormat": FormatConvention(),
         "SlotMapping": PlainConvention(),
         "HeadLayout": PlainConvention(),
+        "EngineConfig": PlainConvention(),
         "SparsePrefillWorkspace": PlainConvention(),
         "SparsePrefillChunkCache": ChunkCacheConvention(),
         "GraphMetadata": PlainConvention(),
@@ -138,6 +141,15 @@ class Builtin(Implementation):
 
         positions = [seq_len - 1 for seq_len in batch.seq_lens]
         return build_metadata([0] * len(positions), positions, batch.page_table, batch.index_topk)
+
+    def resolve_config(
+        self, config: Mapping[str, Any], options: ServerOptions, environment: Mapping[str, str]
+    ) -> Settings:
+        """EngineConfig: spec §12, §15-§17."""
+        from dsv4_conformance.mla.config import Deployment, resolve
+
+        found = resolve(config, Deployment(**asdict(options)), environment)
+        return Settings(found.values, found.warnings)
 
     def _sink(self, sink: Tensor, rank: int, tp: int) -> LocalSink:
         from dsv4_conformance.mla.heads import LocalSink
