@@ -26,6 +26,10 @@ class _Described:
 
     surface: str
 
+    def label(self) -> str:
+        """Short readable form for test ids."""
+        raise NotImplementedError
+
     def canonical(self) -> str:
         """Stable JSON text of the fields that differ from their defaults, class name included."""
         return json.dumps({"kind": type(self).__name__, **_told(self)}, sort_keys=True, separators=(",", ":"))
@@ -144,4 +148,5 @@ class PaddedCase(_Described):
         return f"{self.attention.label()}-padded{self.padded}-{self.fill}"
 
 
-Case = AttentionCase | FormatCase | HeadCase | RankCase | PaddedCase
+Case = _Described
+"""Any case; those of stateful surfaces are in modules of their own (cases/*_case.py)."""

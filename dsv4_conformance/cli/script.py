@@ -60,7 +60,7 @@ def script_of(suite: SuiteFunction, item: PlannedItem, planned: PlannedCase, set
     source = inspect.getsource(inspect.getmodule(suite.function) or suite.function)
     kept = _needed(ast.parse(source), suite.name)
     imports = [*_IMPORTS, *(ast.unparse(node) for node in kept if isinstance(node, ast.Import | ast.ImportFrom))]
-    imports.append(f"from dsv4_conformance.cases.case import {', '.join(sorted(_classes(planned.case)))}")
+    imports += [f"from {module} import {name}" for module, name in _classes(planned.case)]
     body = [_segment(source, node) for node in kept if not isinstance(node, ast.Import | ast.ImportFrom)]
     return _SCRIPT.format(
         title=f"{item.requirement.id} [{item.requirement.level}] {item.requirement.title}",
@@ -85,11 +85,12 @@ def literal(value: Any) -> str:
     return f"{type(value).__name__}({', '.join(f'{f.name}={literal(getattr(value, f.name))}' for f in told)})"
 
 
-def _classes(value: Any) -> set[str]:
+def _classes(value: Any) -> set[tuple[str, str]]:
+    """Module and name of every class that ``literal`` writes."""
     if not is_dataclass(value):
         return set()
     inner = (_classes(getattr(value, f.name)) for f in fields(value))
-    return {type(value).__name__}.union(*inner)
+    return {(type(value).__module__, type(value).__name__)}.union(*inner)
 
 
 def _needed(tree: ast.Module, wanted: str) -> list[ast.stmt]:
