@@ -19,8 +19,13 @@ from dsv4_conformance.implementations.api import (
     PrefillCall,
     PrefillResult,
 )
-from dsv4_conformance.implementations.state_api import ChunkCacheConvention, ExtendBatch, StepBatch
-from dsv4_conformance.implementations.state_api import ServerOptions, Settings
+from dsv4_conformance.implementations.state_api import (
+    ChunkCacheConvention,
+    ExtendBatch,
+    ServerOptions,
+    Settings,
+    StepBatch,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -146,7 +151,8 @@ class Builtin(Implementation):
         self, config: Mapping[str, Any], options: ServerOptions, environment: Mapping[str, str]
     ) -> Settings:
         """EngineConfig: spec §12, §15-§17."""
-        from dsv4_conformance.mla.config import Deployment, resolve
+        from dsv4_conformance.mla.config import resolve
+        from dsv4_conformance.mla.config_checks import Deployment
 
         found = resolve(config, Deployment(**asdict(options)), environment)
         return Settings(found.values, found.warnings)
