@@ -64,8 +64,8 @@ class Compressor:
         self._table, self._eps = table.to(device), eps
         self._back = torch.arange(1 - self.window, 1, device=device)
         # A token before the sequence's first: value 0, score minus infinity.
-        self._nothing = torch.zeros(2 * self.width, device=device)
-        self._nothing[self.width :] = -math.inf
+        self.nothing = torch.zeros(2 * self.width, device=device)
+        self.nothing[self.width :] = -math.inf
         self.state = torch.zeros(rows * self.ring, 2 * self.width, device=device)
         self.tails = torch.zeros(rows, self.tail_pages, OVERLAPPING_RATIO, 2 * self.width, device=device)
 
@@ -88,7 +88,7 @@ class Compressor:
             if stop > first:
                 starts = torch.arange(first, stop, device=ug.device) * self.ratio
                 windows = self._tokens(state_row, start, chunk).unfold(0, self.window, self.ratio).transpose(1, 2)
-                entries.append(self._pool(windows, starts))
+                entries.append(self.pool(windows, starts))
                 closing.append(starts + (offset - start + self.ratio - 1))
             self._write(state_row, start, chunk)
             offset += n
@@ -110,8 +110,8 @@ class Compressor:
         tokens = positions[:, None] + self._back
         windows = self.state[state_rows[:, None] * self.ring + tokens % self.ring]
         if self.overlapping:
-            windows = torch.where((tokens >= 0)[..., None], windows, self._nothing)
-        return self._pool(windows, (positions + 1 - self.ratio).clamp(min=0))
+            windows = torch.where((tokens >= 0)[..., None], windows, self.nothing)
+        return self.pool(windows, (positions + 1 - self.ratio).clamp(min=0))
 
     def can_resume(self, length: int, reached: int) -> bool:
         """Whether a sequence whose longest length so far was ``reached`` can go on from its first ``length`` tokens."""
@@ -150,9 +150,9 @@ class Compressor:
         positions = torch.arange(self._first_needed(start), start, device=chunk.device)
         history = self.state[state_row * self.ring + positions % self.ring]
         missing = self.window - self.ratio if start < self.ratio else 0
-        return torch.cat((self._nothing.expand(missing, -1), history, chunk))
+        return torch.cat((self.nothing.expand(missing, -1), history, chunk))
 
-    def _pool(self, windows: Tensor, positions: Tensor) -> Tensor:
+    def pool(self, windows: Tensor, positions: Tensor) -> Tensor:
         """Windows ``(m, window, 2 * coff * dim)`` -> entries ``(m, dim)``, roped to positions ``(m,)`` (spec §5.3)."""
         pooled = torch.cat([self._weighted(block) for block in torch.split(windows, WINDOWS_AT_ONCE)])
         return apply_rope(rms_norm(pooled, self._norm, self._eps), self._table, positions)
