@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dsv4_conformance import __version__
 from dsv4_conformance.implementations.api import (
@@ -24,16 +24,20 @@ from dsv4_conformance.implementations.state_api import (
     ExtendBatch,
     ServerOptions,
     Settings,
+    StateConvention,
     StepBatch,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dsv4_conformance.implementations.sessions import IndexerSession
     from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
     from dsv4_conformance.mla.heads import LocalSink
     from dsv4_conformance.mla.metadata import DSV4Metadata
+    from dsv4_conformance.mla.sessions import CompressorSession
     from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
+    from dsv4_conformance.spec.weights import CompressorSpec, IndexerSpec
 
 
 class Builtin(Implementation):
@@ -53,6 +57,8 @@ class Builtin(Implementation):
         "IndexKeyFormat": FormatConvention(),
         "SlotMapping": PlainConvention(),
         "HeadLayout": PlainConvention(),
+        "Compressor": StateConvention(),
+        "Indexer": StateConvention(),
         "EngineConfig": PlainConvention(),
         "SparsePrefillWorkspace": PlainConvention(),
         "SparsePrefillChunkCache": ChunkCacheConvention(),
@@ -127,6 +133,26 @@ class Builtin(Implementation):
     def refresh_sink(self, sink: Tensor, rank: int, tp: int) -> None:
         """HeadLayout: spec §15, INV-54."""
         self._sink(sink, rank, tp).refresh()
+
+    def open_compressor(self, spec: CompressorSpec, sequences: int) -> CompressorSession:
+        """Compressor: spec §5, §6."""
+        from dsv4_conformance.mla.sessions import CompressorSession
+
+        return CompressorSession(spec, sequences, self.device)
+
+    def open_indexer(self, spec: IndexerSpec, sequences: int, max_tokens: int) -> IndexerSession:
+        """Indexer: spec §7."""
+        from dsv4_conformance.mla import sessions
+
+        # Its selections are tuples of its own with a Selection's fields: mla knows no adapters.
+        return cast("IndexerSession", sessions.IndexerSession(spec, sequences, max_tokens))
+
+    def select_topk(self, scores: Tensor, lengths: Tensor, topk: int, page_table: Tensor) -> tuple[Tensor, Tensor]:
+        """Indexer: spec §7, §9.4."""
+        from dsv4_conformance.mla.topk import paged, select
+
+        raw = select(scores, lengths, topk)
+        return raw, paged(raw, page_table)
 
     def open_workspace(self) -> SparsePrefillWorkspace:
         """SparsePrefillWorkspace: spec §13.1."""

@@ -59,8 +59,8 @@ class _Streams:
         held = self._sequences[sequence].length
         if length < held and not self._compressor.can_resume(length, self._reached[sequence]):
             raise BadInput(
-                f"sequence {sequence} has reached {self._reached[sequence]} tokens and its compressor cannot go on from "
-                f"{length}; take back fewer tokens, or release the sequence and start again."
+                f"sequence {sequence} has reached {self._reached[sequence]} tokens and its compressor cannot go on "
+                f"from {length}; take back fewer tokens, or release the sequence and start again."
             )
         self._sequences.truncate(sequence, length)
 
