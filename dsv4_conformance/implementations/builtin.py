@@ -22,6 +22,7 @@ from dsv4_conformance.implementations.api import (
 from dsv4_conformance.implementations.state_api import (
     ChunkCacheConvention,
     ExtendBatch,
+    LayerConvention,
     ServerOptions,
     Settings,
     StateConvention,
@@ -31,13 +32,13 @@ from dsv4_conformance.implementations.state_api import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dsv4_conformance.implementations.sessions import IndexerSession
+    from dsv4_conformance.implementations.sessions import IndexerSession, LayerSession
     from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
     from dsv4_conformance.mla.heads import LocalSink
     from dsv4_conformance.mla.metadata import DSV4Metadata
     from dsv4_conformance.mla.sessions import CompressorSession
     from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
-    from dsv4_conformance.spec.weights import CompressorSpec, IndexerSpec
+    from dsv4_conformance.spec.weights import CompressorSpec, IndexerSpec, LayerSpec
 
 
 class Builtin(Implementation):
@@ -63,11 +64,13 @@ class Builtin(Implementation):
         "SparsePrefillWorkspace": PlainConvention(),
         "SparsePrefillChunkCache": ChunkCacheConvention(),
         "GraphMetadata": PlainConvention(),
+        "AttentionLayer": LayerConvention(),
     }
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
         self._sinks: dict[tuple[int, int, int], LocalSink] = {}
+        self._workspaces: dict[str, SparsePrefillWorkspace] = {}
 
     def decode(self, call: DecodeCall) -> DecodeResult:
         """SparseDecode: spec §8, §10."""
@@ -172,6 +175,17 @@ class Builtin(Implementation):
 
         positions = [seq_len - 1 for seq_len in batch.seq_lens]
         return build_metadata([0] * len(positions), positions, batch.page_table, batch.index_topk)
+
+    def open_layer(self, spec: LayerSpec) -> LayerSession:
+        """AttentionLayer: spec §2, §15. All layers of one precision share the workspace of sparse prefill (§13.1)."""
+        import torch
+
+        from dsv4_conformance.mla.layer import AttentionLayer
+        from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
+
+        dtype = getattr(torch, spec.precision)
+        rows = self._workspaces.setdefault(spec.precision, SparsePrefillWorkspace(self.device, dtype))
+        return cast("LayerSession", AttentionLayer(spec, self.device, workspace=rows))
 
     def resolve_config(
         self, config: Mapping[str, Any], options: ServerOptions, environment: Mapping[str, str]
