@@ -12,6 +12,7 @@ from dsv4_conformance.cases.case import (
     RankCase,
     ScopeShape,
 )
+from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.draws import Draws
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
 from dsv4_conformance.cases.profiles import Size
@@ -185,6 +186,7 @@ FAMILIES: dict[str, Family] = {
     "head_counts": _head_counts,
     "heads": _heads,
     "kv_tokens": _kv_tokens,
+    **CONFIG_FAMILIES,
 }
 
 
