@@ -16,6 +16,7 @@ from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.draws import Draws
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
 from dsv4_conformance.cases.profiles import Size
+from dsv4_conformance.cases.state_families import STATE_FAMILIES
 from dsv4_conformance.errors import HarnessError
 
 Family = Callable[[str, Size, int], Iterator[Case]]
@@ -187,6 +188,7 @@ FAMILIES: dict[str, Family] = {
     "heads": _heads,
     "kv_tokens": _kv_tokens,
     **CONFIG_FAMILIES,
+    **STATE_FAMILIES,
 }
 
 
