@@ -4,7 +4,7 @@ import pytest
 
 from dsv4_conformance.implementations.api import Implementation
 from dsv4_conformance.implementations.builtin import Builtin
-from tests.miniatures import Miniature, config
+from tests.miniatures import Miniature, config, config_memory
 from tests.suites.runs import first_failure, functions
 
 # Adapter -> the requirements that must reject it, each alone.
@@ -54,7 +54,7 @@ REQUIREMENTS = ["INV-52", "INV-82", *(f"INV-{number}" for number in range(110, 1
 
 
 def adapter(name: str) -> type[Implementation]:
-    found: type[Implementation] = getattr(config, name)
+    found: type[Implementation] = (vars(config) | vars(config_memory))[name]
     return found
 
 
@@ -72,7 +72,8 @@ def test_right_configuration_passes(requirement: str) -> None:
 
 # Kills: a wrong adapter that nobody runs, a requirement that nothing is rejected by.
 def test_every_adapter_is_named_and_every_requirement_rejects_one() -> None:
-    adapters = {n for n, v in vars(config).items() if isinstance(v, type) and issubclass(v, Miniature)}
+    both = vars(config) | vars(config_memory)
+    adapters = {n for n, v in both.items() if isinstance(v, type) and issubclass(v, Miniature)}
     assert adapters - {"Miniature", "Configured"} == set(WRONG)
     tested = {f.spec.requirement for f in functions() if "EngineConfig" in f.spec.surfaces}
     assert {r for rs in WRONG.values() for r in rs} == tested == set(REQUIREMENTS)
