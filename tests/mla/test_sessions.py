@@ -12,6 +12,7 @@ from torch import Tensor
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.implementations.state_api import IndexSegment, Segment
+from dsv4_conformance.mla.hadamard import hadamard
 from dsv4_conformance.mla.rope import make_table
 from dsv4_conformance.spec.geometry import TINY
 from dsv4_conformance.spec.weights import CompressorSpec, CompressorWeights, IndexerSpec, IndexerWeights
@@ -78,6 +79,9 @@ def test_tokens_that_state_has_lost_or_never_had_are_refused() -> None:
     session.truncate(0, 32)
     with pytest.raises(BadInput, match="has reached 40 tokens and its compressor cannot go on from 24"):
         session.truncate(0, 24)
+    session.push([Segment(0, draw(2, 24, seed=2))])
+    with pytest.raises(BadInput, match="has reached 40 tokens and its compressor cannot go on from 27"):
+        session.truncate(0, 27)  # token 20 was overwritten by 36, a draft
     with pytest.raises(BadInput, match="sequences \\[5\\] find no room; release some"):
         session.push([Segment(5, draw(1, 24, seed=1))])
     with pytest.raises(BadInput, match="pass the new tokens of a sequence as one segment"):
@@ -117,6 +121,8 @@ def test_schedules_of_the_indexer_agree(quantised: bool) -> None:
             assert part.paged[k].tolist() == slots
         at += count
     torch.testing.assert_close(session.keys(1), whole.keys(0), rtol=2**-3 if quantised else 0, atol=1e-2)
+    [entries] = open_compressor(4).push([Segment(0, x)])
+    torch.testing.assert_close(whole.keys(0), entries @ hadamard(128, "cpu"), rtol=2**-4 if quantised else 0, atol=1e-2)
     assert len(session.page_table(1)) == 3 and not set(session.page_table(1).tolist()) & set(
         session.page_table(3).tolist()
     )
