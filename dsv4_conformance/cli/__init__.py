@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("dsv4_conformance.cli.listing:listing", "List implementations, requirements, profiles or cases."),
     "explain": ("dsv4_conformance.cli.explain:explain", "Explain a requirement: text, sources, public bugs, tests."),
     "judge": ("dsv4_conformance.cli.judge:judge", "Judge one attention call dumped from a live server."),
+    "doctor": ("dsv4_conformance.cli.doctor:doctor", "Say what a deployment will do, and what is wrong with it."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
     "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),
     "bench": ("dsv4_conformance.cli.bench:bench", "Measure how fast the harness judges."),

@@ -15,7 +15,7 @@ from dsv4_conformance.errors import BadInput
 from dsv4_conformance.mla import config_checks as checks
 from dsv4_conformance.mla import config_memory as memory
 from dsv4_conformance.mla.config_checks import Deployment
-from dsv4_conformance.mla.config_kernels import Kernels, kernels_of
+from dsv4_conformance.mla.config_kernels import MAX_PAGED_ROWS, TOPK_MULTIPLE, Kernels, kernels_of
 from dsv4_conformance.spec.engine_settings import SPARSE_PREFILL_SWITCH
 from dsv4_conformance.spec.geometry import Geometry
 
@@ -78,7 +78,7 @@ def examine(geometry: Geometry, deployment: Deployment, environment: Mapping[str
         values |= sizes(geometry, deployment, choice is None or choice.on)
         tp = attempt(checks.attention_tp, deployment)
         local = attempt(checks.local_heads, geometry, deployment, tp)
-        padded = attempt(_padded_heads, kernels, local)
+        padded = attempt(_padded_heads, kernels, geometry, local)
         told = {"attention_tp": tp, "local_heads": local, "padded_heads": padded}
         values |= {name: value for name, value in told.items() if value is not None}
         values |= attempt(_kernel_values, kernels, choice, local, padded) or {}
@@ -148,15 +148,15 @@ def sizes(geometry: Geometry, deployment: Deployment, sparse: bool) -> dict[str,
     }
 
 
-def _padded_heads(kernels: Kernels, local: int) -> int:
-    return kernels.padded_heads(local)
+def _padded_heads(kernels: Kernels, geometry: Geometry, local: int) -> int:
+    return kernels.padded_heads(geometry.num_attention_heads, local)
 
 
 def _kernel_values(kernels: Kernels, choice: Choice, local: int, padded: int) -> dict[str, Any]:
     return {
         "decode_kernel": kernels.decode_name(padded),
         "prefill_kernel": kernels.prefill_name(padded, choice.on),
-        "max_paged_rows": kernels.max_paged_rows,
-        "prefill_topk_multiple": kernels.topk_multiple(padded),
+        "max_paged_rows": MAX_PAGED_ROWS,
+        "prefill_topk_multiple": TOPK_MULTIPLE,
         "padding_bytes_per_row": 2 * (padded - local) * memory.ROW_BYTES,
     }

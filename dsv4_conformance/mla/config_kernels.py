@@ -9,8 +9,14 @@ from types import MappingProxyType
 from dsv4_conformance.errors import BadInput
 
 MAX_PAGED_ROWS = 11673
-"""Query rows of one FlashMLA decode call: its scheduler keeps 4 * (5 * rows + 1) bytes in shared memory, of which there
-are 228 KiB. https://github.com/sgl-project/sglang/pull/25502"""
+"""Query rows of one paged call; the layer cuts longer batches on every device. FlashMLA's scheduler keeps
+4 * (5 * rows + 1) bytes in shared memory, of which there are 228 KiB: https://github.com/sgl-project/sglang/pull/25502"""
+
+TOPK_MULTIPLE = 128
+"""Widths of sparse prefill's index lists: what the narrowest kernel asks for (spec §11)."""
+
+SMALL = 64
+"""Heads of the smaller kernel."""
 
 
 @dataclass(frozen=True)
@@ -22,26 +28,23 @@ class Kernels:
     device: str
     heads: tuple[int, ...] | None = None
     topk: tuple[int, ...] | None = None
-    max_paged_rows: int | None = None
     no_sparse: str = ""
 
-    def padded_heads(self, local: int) -> int:
-        """Heads of a call for ``local`` real ones: the smallest count that fits (spec §15). BadInput if none does."""
+    def padded_heads(self, n_heads: int, local: int) -> int:
+        """Heads of a call on a rank that owns ``local`` of ``n_heads``: spec §15's rule, raised to a count that exists.
+
+        The layer pads in the same way (mla/backend.py). Raises BadInput if no kernel takes as many.
+        """
+        wanted = SMALL if local < n_heads and local <= SMALL else n_heads
         if self.heads is None:
-            return local
-        fitting = [count for count in self.heads if count >= local]
+            return wanted
+        fitting = [count for count in self.heads if count >= wanted]
         if not fitting:
             raise BadInput(
                 f"a rank owns {local} query heads, and {self.family} on {self.device} takes at most {max(self.heads)}; "
                 "raise tp or lower dp."
             )
         return min(fitting)
-
-    def topk_multiple(self, padded: int) -> int:
-        """What widths of sparse prefill's index lists must be a multiple of (spec §11)."""
-        if self.heads is None:
-            return 1
-        return 64 if self.device == "sm100" and padded == 64 else 128
 
     def decode_name(self, padded: int) -> str:
         """The kernel that decodes, in words."""
@@ -60,8 +63,8 @@ _ELSEWHERE = "FlashMLA's sparse prefill is built for sm90 and sm100 only"
 
 DEVICES: Mapping[str, Kernels] = MappingProxyType(
     {
-        "sm90": Kernels("flash_mla", "sm90", (64, 128), (512, 1024), MAX_PAGED_ROWS),
-        "sm100": Kernels("flash_mla", "sm100", (64, 128), (512, 1024), MAX_PAGED_ROWS),
+        "sm90": Kernels("flash_mla", "sm90", (64, 128), (512, 1024)),
+        "sm100": Kernels("flash_mla", "sm100", (64, 128), (512, 1024)),
         "sm120": Kernels("torch", "sm120", topk=(512, 1024), no_sparse=_ELSEWHERE),
         "hip": Kernels("torch", "hip", topk=(512, 1024), no_sparse=_ELSEWHERE),
         "cpu": Kernels("torch", "cpu"),
