@@ -12,6 +12,7 @@ from dsv4_conformance.cases.case import (
     RankCase,
     ScopeShape,
 )
+from dsv4_conformance.cases.compressor_families import COMPRESSOR_FAMILIES
 from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.draws import Draws
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
@@ -187,6 +188,7 @@ FAMILIES: dict[str, Family] = {
     "head_counts": _head_counts,
     "heads": _heads,
     "kv_tokens": _kv_tokens,
+    **COMPRESSOR_FAMILIES,
     **CONFIG_FAMILIES,
     **STATE_FAMILIES,
 }

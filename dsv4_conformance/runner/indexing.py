@@ -1,0 +1,149 @@
+"""Leads an Indexer session through a schedule and judges its scores and selections (spec §7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsv4_conformance.cases.compressor_case import IndexerCase
+from dsv4_conformance.cases.compressor_inputs import Streams, index_capacity, index_streams, indexer_spec
+from dsv4_conformance.cases.schedule import Step, sequences
+from dsv4_conformance.errors import ContractViolation
+from dsv4_conformance.implementations.state_api import IndexSegment, Selection
+from dsv4_conformance.numerics.selection import Exact, exact_scores, trailing_fill
+from dsv4_conformance.oracle.compressor import visible
+from dsv4_conformance.oracle.indexer import selection_faults
+from dsv4_conformance.runner.driving import Led, Stretch, declared
+from dsv4_conformance.runner.subject import Subject
+from dsv4_conformance.spec.weights import IndexerSpec
+
+
+class LedIndexer(Led):
+    """An Indexer session; each stretch holds its selections, its query sources and its keys."""
+
+    surface = "Indexer"
+
+    def __init__(
+        self, subject: Subject, spec: IndexerSpec, streams: tuple[Streams, Streams], schedule: str, room: int
+    ) -> None:
+        opened = subject.open("open_indexer", spec, max(sequences(schedule), 1), room)
+        super().__init__(subject, opened, streams[0])
+        self.spec, self.sources = spec, streams[1]
+        self.lead(schedule)
+
+    def _push(self, step: Step) -> None:
+        stretches = [self._stretch(sequence) for sequence, _ in step.parts]
+        given = [
+            IndexSegment(sequence, self.streams.take(sequence, count), self.sources.take(sequence, count))
+            for sequence, count in step.parts
+        ]
+        returned = self._answers(self.session.push(given), len(given))
+        for stretch, segment, selection in zip(stretches, given, returned, strict=True):
+            stretch.returned.append(self._promised(selection, segment))
+
+    def _promised(self, given: Any, segment: IndexSegment) -> Selection:
+        """The selection, once its shapes are what the surface promises."""
+        if not isinstance(given, tuple) or len(given) != 3:
+            raise ContractViolation("push returned no (raw, paged, scores) for a segment.")
+        raw, paged, scores = given
+        shape = (len(segment.x), self.spec.geometry.index_topk)
+        self.subject.promised("push", raw, shape, torch.int32)
+        if paged is not None:
+            self.subject.promised("push", paged, shape, torch.int32)
+        if scores is not None:
+            width = scores.shape[-1] if isinstance(scores, Tensor) and scores.dim() == 2 else 0
+            self.subject.promised("push", scores, (len(segment.x), width), torch.float32)
+        return Selection(raw, paged, scores)
+
+    def _close(self, sequence: int) -> None:
+        if sequence in self._running:
+            stretch = self._running[sequence]
+            stretch.qr = self.sources.held(sequence)
+            held = len(self.streams.held(sequence)) // 4
+            stretch.keys = self.subject.promised("keys", self.session.keys(sequence), (held, 128), torch.float32)
+            stretch.table = self.session.page_table(sequence)
+        super()._close(sequence)
+
+    def _drop(self, sequence: int, length: int) -> None:
+        super()._drop(sequence, length)
+        self.sources.keep(sequence, length)
+
+
+def led(subject: Subject, case: IndexerCase, spec: IndexerSpec | None = None) -> LedIndexer:
+    """The case's session after its schedule."""
+    spec = spec or indexer_spec(case, subject.device)
+    return LedIndexer(subject, spec, index_streams(case, subject.device), case.schedule, index_capacity(case))
+
+
+def crowded(session: LedIndexer, stretch: Stretch) -> Tensor:
+    """Which tokens of a stretch see more entries than are selected, bool ``(T,)``: whose scores count."""
+    return visible(stretch.positions, 4) > session.spec.geometry.index_topk
+
+
+def exact(subject: Subject, spec: IndexerSpec, stretch: Stretch, rows: Tensor) -> Exact:
+    """The oracle's scores of some tokens of a stretch over the keys that the session stored."""
+    assert stretch.qr is not None and stretch.keys is not None
+    positions = stretch.positions[rows]
+    x, qr = stretch.x[positions], stretch.qr[positions]
+    return exact_scores(spec, x, qr, positions, stretch.keys, declared(subject, "Indexer").precision)
+
+
+def scores_of(stretch: Stretch, rows: Tensor) -> Tensor | None:
+    """The session's own scores of some tokens, float32 ``(T, entries at the end)``, NaN where it gave none; None if it
+    gives none at all."""
+    if any(selection.scores is None for selection in stretch.returned):
+        return None
+    width = len(stretch.x) // 4
+    parts = [
+        torch.nn.functional.pad(s.scores, (0, max(width - s.scores.shape[1], 0)), value=torch.nan)[:, :width]
+        for s in stretch.returned
+    ]
+    return torch.cat(parts)[rows]
+
+
+def judge_selections(
+    subject: Subject, session: LedIndexer, factor: float = 1.0, right: IndexerSpec | None = None
+) -> None:
+    """Hold every selection to the oracle's scores under ``right`` times ``factor``, within their noise."""
+    topk, crowds = session.spec.geometry.index_topk, 0
+    for stretch in session.finish():
+        raw, seen = torch.cat([s.raw for s in stretch.returned]), visible(stretch.positions, 4)
+        rows = crowded(session, stretch)
+        scores, band = stretch.x.new_zeros(len(raw), 0, dtype=torch.float64), torch.zeros(len(raw), device=raw.device)
+        if rows.any():
+            found = exact(subject, right or session.spec, stretch, rows)
+            scores = scores.new_zeros(len(raw), found.scores.shape[1])
+            scores[rows], band = found.scores * factor, band.to(torch.float64)
+            band[rows] = found.band * abs(factor)
+            crowds += int(rows.sum())
+        faults = selection_faults(scores, raw, seen, topk, band)
+        subject.expect(
+            not faults,
+            f"sequence {stretch.sequence} from token {stretch.start}: {faults[0]} ({len(faults)} of {len(raw)} are "
+            "wrong)."
+            if faults
+            else "",
+        )
+        subject.expect(trailing_fill(raw, seen, topk).all(), "-1 stands before or between selected entries.")
+    subject.note(tokens_that_choose=crowds)
+
+
+def judge_scores(subject: Subject, stretch: Stretch, rows: Tensor, want: Tensor, noise: Tensor) -> None:
+    """Compare the session's scores of ``rows`` with ``want`` where they are visible, if it shows them."""
+    got = scores_of(stretch, rows)
+    if got is None:
+        return
+    seen = visible(stretch.positions[rows], 4)
+    shown = torch.arange(want.shape[1], device=want.device) < seen[:, None]
+    error = torch.where(shown, (got.to(torch.float64) - want).abs(), 0.0).nan_to_num(nan=torch.inf)
+    ratio = error / noise[:, None]
+    worst = int(ratio.argmax())
+    row, entry = divmod(worst, want.shape[1])
+    subject.note(scores_ratio=float(ratio.max()))
+    subject.expect(
+        ratio.max() <= 1,
+        f"score of token {int(stretch.positions[rows][row])}, entry {entry}: {float(got[row, entry]):.9g} where "
+        f"{float(want[row, entry]):.9g} is right, {float(ratio.max()):.3g} times the noise that is allowed.",
+    )
