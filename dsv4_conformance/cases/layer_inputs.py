@@ -4,6 +4,7 @@ Weights are powers of two times values that bf16 holds, scaled by about ``fan_in
 logits spread over a few units and no key, channel or head is like another.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -13,9 +14,15 @@ from dsv4_conformance.cases.generator import bf16_values, words
 from dsv4_conformance.cases.layer_case import LayerCase
 from dsv4_conformance.cases.schedule import longest, sequences
 from dsv4_conformance.oracle.rope import angle_table, base_frequencies, yarn_frequencies
-from dsv4_conformance.spec.geometry import GEOMETRIES, Geometry
+from dsv4_conformance.spec.geometry import GEOMETRIES, TINY, Geometry
 from dsv4_conformance.spec.weights import CompressorWeights, IndexerWeights, LayerSpec, LayerWeights, RopeTables
 
+CASE_GEOMETRIES = {
+    **GEOMETRIES,
+    "tiny64": replace(TINY, name="tiny64", num_attention_heads=64, o_groups=8),
+    "tiny128": replace(TINY, name="tiny128", num_attention_heads=128, o_groups=16),
+}
+"""Geometries that a case may name: also the tiny model with the heads and output groups of Flash and of Pro."""
 PAGE = 256
 SINK_RANGE = (-1.0, 7.0)
 """About lse - 5 to lse + 3 of a window of 128 keys: every sink takes part."""
@@ -117,7 +124,7 @@ def tokens(root: int, sequence: int, attempt: int, length: int, hidden: int, dev
 def spec_of(case: LayerCase, device: torch.device | str) -> LayerSpec:
     """What the session of ``case`` is opened with."""
     device = torch.device(device)
-    geometry = GEOMETRIES[case.geometry]
+    geometry = CASE_GEOMETRIES[case.geometry]
     room = case.capacity or -(-longest(case.schedule) // PAGE) * PAGE
     return LayerSpec(
         geometry=geometry,

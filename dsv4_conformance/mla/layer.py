@@ -117,6 +117,7 @@ class AttentionLayer:
             )
         if mode not in ("prefill", "decode", "verify"):
             raise BadInput(f"mode is {mode!r}; use prefill, decode or verify.")
+        self.sequences.check_new(numbers)
         for segment in segments:
             count = len(segment.x)
             if mode == "decode" and count != 1:

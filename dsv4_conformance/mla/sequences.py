@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dsv4_conformance.errors import BadInput
@@ -22,6 +23,10 @@ class Sequence:
     state_row: int
     pages: list[int] = field(default_factory=list)
     length: int = 0
+    own_from: int = 0
+    """Tokens before this one were taken over with another sequence's pages: its state holds none of them."""
+    reached: int = 0
+    """Most tokens it ever held."""
 
 
 class Sequences:
@@ -54,8 +59,15 @@ class Sequences:
             raise BadInput(
                 f"sequence {number} would reach {held + count} tokens; the layer was opened for {self.max_tokens}."
             )
-        if number not in self._alive and not self._free_rows:
-            raise BadInput(f"sequence {number} has no state row left; release a sequence, or open more.")
+
+    def check_new(self, numbers: Iterable[int]) -> None:
+        """Raise BadInput unless all of ``numbers`` that are not alive find a state row; changes nothing."""
+        new = [number for number in numbers if number not in self._alive]
+        if len(new) > len(self._free_rows):
+            raise BadInput(
+                f"sequences {new} need {len(new)} state rows and {len(self._free_rows)} are free; release some, or open "
+                "the layer for more."
+            )
 
     def grow(self, number: int, count: int) -> int:
         """Add ``count`` tokens to sequence ``number``, opened if it is new; the position of the first. Call
@@ -65,6 +77,7 @@ class Sequences:
         sequence = self._alive[number]
         first = sequence.length
         sequence.length += count
+        sequence.reached = max(sequence.reached, sequence.length)
         while len(sequence.pages) * PAGE < sequence.length:
             sequence.pages.append(self.pages.take())
         return first
@@ -72,10 +85,11 @@ class Sequences:
     def truncate(self, number: int, length: int) -> None:
         """Keep the first ``length`` tokens. Raises BadInput beyond the lookback that compressor state allows."""
         sequence = self[number]
-        if not max(0, sequence.length - LOOKBACK) <= length <= sequence.length:
+        lowest = max(sequence.own_from, sequence.reached - LOOKBACK)
+        if not lowest <= length <= sequence.length:
             raise BadInput(
-                f"sequence {number} holds {sequence.length} tokens and cannot be cut to {length}; "
-                f"at most the last {LOOKBACK} can be taken back."
+                f"sequence {number} holds {sequence.length} tokens and cannot be cut to {length}; its state goes back to "
+                f"{lowest}, so take back fewer tokens, or release it and start again."
             )
         sequence.length = length
         while len(sequence.pages) * PAGE >= length + PAGE:
@@ -91,11 +105,12 @@ class Sequences:
             )
         if target in self._alive:
             raise BadInput(f"sequence {target} is alive; release it before it takes another's prefix.")
+        self.check_new([target])
         self.check_room(target, length)
         pages = origin.pages[: length // PAGE]
         for page in pages:
             self.pages.share(page)
-        self._alive[target] = Sequence(self._free_rows.pop(), list(pages), length)
+        self._alive[target] = Sequence(self._free_rows.pop(), list(pages), length, length, length)
         return self._alive[target]
 
     def release(self, number: int) -> None:

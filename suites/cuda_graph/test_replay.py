@@ -1,0 +1,107 @@
+"""Captured decode steps of a layer: replays at other lengths, stable addresses, an idle host (INV-92 to 94, 54)."""
+
+from dataclasses import replace
+
+import torch
+
+from dsv4_conformance.cases.layer_case import LayerCase
+from dsv4_conformance.cases.layer_inputs import sinks, weights_root
+from dsv4_conformance.cases.schedule import BATCHES, steps
+from dsv4_conformance.errors import NotApplicable
+from dsv4_conformance.implementations.state_api import LayerConvention
+from dsv4_conformance.runner.layer_run import LayerRun, unset_memory_is_nan
+from dsv4_conformance.runner.subject import Subject
+from dsv4_conformance.suite import requirement
+
+LAYER = ("AttentionLayer",)
+ROWS = 4
+"""Rows of the captured step: more than any schedule of these cases decodes at once, so every replay has padding."""
+
+
+def _captured(subject: Subject, case: LayerCase) -> LayerRun:
+    """A run whose decode step is captured before anything else happens."""
+    convention = subject.implementation.surfaces["AttentionLayer"]
+    assert isinstance(convention, LayerConvention)
+    if not convention.graphs:
+        raise NotApplicable("the adapter declares that it captures no graphs.")
+    run = LayerRun(subject, case)
+    run.graphs[ROWS] = run.session.capture(ROWS)
+    return run
+
+
+@requirement("INV-92", on=LAYER, cases="layer_decodes")
+def test_a_replay_equals_the_eager_step_at_other_lengths(subject: Subject, case: LayerCase) -> None:
+    """INV-92: captured with rows of nobody, replayed longer, shorter, with fewer and other sequences."""
+    run = _captured(subject, case).run(graph_rows=ROWS)
+    eager = LayerRun(subject, case).run()
+    for sequence in eager.streams:
+        (o, _), (mine, _) = eager.output(sequence), run.output(sequence)
+        if case.precision == "float32":
+            subject.close("o of replay against eager", mine, o.to(torch.float64))
+
+
+@requirement("INV-92", on=LAYER, cases="layer_decodes")
+def test_a_replay_reads_no_row_that_is_not_in_the_batch(subject: Subject, case: LayerCase) -> None:
+    """INV-92: every byte that no sequence owns becomes NaN before each replay; rows stay right."""
+    with unset_memory_is_nan():
+        run = _captured(subject, case)
+        for step in steps(case.schedule):
+            if step.kind == "decode":
+                run.session.poison()
+            run.do(step, graph_rows=ROWS)
+        run.judge()
+
+
+@requirement("INV-93", on=LAYER, cases="layer_decodes")
+def test_what_a_graph_holds_never_moves(subject: Subject, case: LayerCase) -> None:
+    """INV-93: the addresses that captured kernels hold are the same after every replay, and rows stay right."""
+    run = _captured(subject, case)
+    first = dict(run.graphs[ROWS].addresses())
+    subject.expect(bool(first), "the graph names no address that its kernels hold.")
+    for step in steps(case.schedule):
+        run.do(step, graph_rows=ROWS)
+        now = dict(run.graphs[ROWS].addresses())
+        moved = sorted(name for name in first.keys() | now.keys() if first.get(name) != now.get(name))
+        subject.expect(not moved, f"{', '.join(moved)} moved while a captured graph holds the old address.")
+    run.judge()
+
+
+@requirement("INV-94", on=LAYER, cases="layer_decodes")
+def test_a_replay_leaves_memory_alone_and_does_not_wait(subject: Subject, case: LayerCase) -> None:
+    """INV-94: replays in steady state take no memory for good and never wait for the device."""
+    if subject.device.type != "cuda":
+        raise NotApplicable("memory counters and synchronisation are those of a CUDA device.")
+    run = _captured(subject, case)
+    grown = []
+    for step in steps(case.schedule):
+        if step.kind != "decode":
+            run.do(step)
+            continue
+        segments = run.segments(step)
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            result = run.graphs[ROWS].replay(segments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        held = sum(part.untyped_storage().nbytes() for part in result[:4] if part is not None)
+        grown.append(torch.cuda.memory_allocated() - before - held)
+        run.keep(step, result)
+    run.judge()
+    subject.note(bytes_grown=grown)
+    subject.expect(sum(grown[1:]) <= 0, f"replays took memory for good: {grown} bytes beside their results.")
+
+
+@requirement("INV-54", on=LAYER, cases="layer_decodes")
+def test_a_weight_update_reaches_the_next_replay(subject: Subject, case: LayerCase) -> None:
+    """INV-54: new sinks written between two replays are those of the next one."""
+    run = _captured(subject, case)
+    heads = run.spec.geometry.num_attention_heads
+    for place, step in enumerate(steps(case.schedule)):
+        run.do(step, graph_rows=ROWS)
+        if step.kind in BATCHES:
+            run.judge()
+            sink = sinks(weights_root(case) + place, heads, "special", subject.device)
+            run.session.load_sink(sink)
+            run.spec = replace(run.spec, weights=replace(run.spec.weights, attn_sink=sink))

@@ -1,0 +1,113 @@
+"""A whole layer against its definition, whatever the schedule (INV-42, 41, 48, 70, 81, 30, 80, 71)."""
+
+import re
+from dataclasses import replace
+
+import torch
+
+from dsv4_conformance.cases.layer_case import LayerCase
+from dsv4_conformance.cases.layer_inputs import spec_of, tokens, weights_root
+from dsv4_conformance.cases.schedule import BATCHES, steps
+from dsv4_conformance.runner.layer_run import LayerRun, unset_memory_is_nan
+from dsv4_conformance.runner.subject import Subject
+from dsv4_conformance.suite import requirement
+
+LAYER = ("AttentionLayer",)
+
+
+@requirement("INV-42", on=LAYER, cases="layer_schedules")
+def test_every_schedule_gives_what_the_definition_gives(subject: Subject, case: LayerCase) -> None:
+    """INV-42: prefill in any chunks, decode, verify with rejected drafts: every row equals the layer's definition."""
+    LayerRun(subject, case).run()
+
+
+@requirement("INV-71", on=LAYER, cases="layer_schedules")
+def test_nothing_is_read_that_was_not_written(subject: Subject, case: LayerCase) -> None:
+    """INV-71: with NaN in every byte that no sequence owns and in all memory handed out unset, rows stay right."""
+    poisoned = case.with_(schedule=re.sub(r"(?=[pdv]\d)", "x ", case.schedule))
+    with unset_memory_is_nan():
+        LayerRun(subject, poisoned).run()
+
+
+@requirement("INV-41", on=LAYER, cases="layer_exact")
+def test_no_row_depends_on_a_later_token(subject: Subject, case: LayerCase) -> None:
+    """INV-41: another token at position p changes no row before p, and does change row p."""
+    base = LayerRun(subject, case).run(judge=False)
+    held = len(base.streams[0].tokens)
+    for position in {held // 2, held - 1}:
+        other = tokens(weights_root(case), 99, 0, 1, base.spec.geometry.hidden_size, subject.device)[0]
+        changed = LayerRun(subject, case, changed={(0, position): other}).run(judge=False)
+        for name, before, after in zip(("o", "out"), base.output(0), changed.output(0), strict=True):
+            subject.close(name, after[:position], before[:position].to(torch.float64))
+            moved = (after[position] - before[position]).abs().max() > 1e-3 * before[position].abs().max()
+            subject.expect(moved, f"{name} of position {position} ignores its own token.")
+
+
+@requirement("INV-48", on=LAYER, cases="layer_exact")
+def test_a_sequence_does_not_notice_the_others(subject: Subject, case: LayerCase) -> None:
+    """INV-48: a sequence that runs alone, in the same chunks, gives the rows it gives in the batch."""
+    together = LayerRun(subject, case).run(judge=False)
+    alone = " ".join(
+        replace(step, parts=((0, count),), padding=0).text()
+        for step in steps(case.schedule)
+        for sequence, count in step.parts
+        if sequence == 0 and step.kind in BATCHES
+    )
+    single = LayerRun(subject, case.with_(schedule=alone), spec=together.spec).run(judge=False)
+    for name, whole, own in zip(("o", "out"), together.output(0), single.output(0), strict=True):
+        subject.close(name, whole, own.to(torch.float64))
+
+
+@requirement("INV-81", on=LAYER, cases="layer_exact")
+def test_rows_of_nobody_change_nothing(subject: Subject, case: LayerCase) -> None:
+    """INV-81: 1 to 5 padding rows behind every batch leave all rows and the caches as they are without them."""
+    plain = LayerRun(subject, case).run(judge=False)
+    wide = " ".join(
+        replace(step, padding=1 + (case.digest() + place) % 5).text() if step.kind in BATCHES else step.text()
+        for place, step in enumerate(steps(case.schedule))
+    )
+    padded = LayerRun(subject, case.with_(schedule=wide), spec=plain.spec)
+    padded.run(judge=False)
+    for sequence in plain.streams:
+        pairs = zip(("o", "out"), plain.output(sequence), padded.output(sequence), strict=True)
+        for name, before, after in pairs:
+            subject.close(name, after, before.to(torch.float64))
+    padded.judge()
+
+
+@requirement("INV-70", on=LAYER, cases="layer_prefills")
+def test_sparse_prefill_equals_the_paged_path(subject: Subject, case: LayerCase) -> None:
+    """INV-70: the same batches through the workspace and through the pages, each judged, each on the path asked for."""
+    for path in ("sparse", "paged"):
+        run = LayerRun(subject, case.with_(path=path)).run()
+        subject.expect(set(run.paths) == {path}, f"path {path} was asked for and {sorted(set(run.paths))} ran.")
+
+
+@requirement("INV-30", on=LAYER, cases="layer_prefixes")
+def test_a_shared_prefix_is_continued_as_if_it_were_its_own(subject: Subject, case: LayerCase) -> None:
+    """INV-30: a sequence that starts from another's cached pages gives what a sequence of those tokens gives."""
+    LayerRun(subject, case).run()
+
+
+@requirement("INV-80", on=LAYER, cases="layer_prefills")
+def test_layers_of_all_ratios_can_share_one_workspace(subject: Subject, case: LayerCase) -> None:
+    """INV-80: C0, C4 and C128 layers take turns, and the workspace grows between them, without harm to any."""
+    runs = [LayerRun(subject, case.with_(ratio=ratio, path="sparse")) for ratio in (0, 4, 128)]
+    for place, step in enumerate(steps(case.schedule)):
+        for run in runs[place % 3 :] + runs[: place % 3]:
+            run.do(step)
+    for run in runs:
+        run.judge()
+
+
+@requirement("INV-49", on=LAYER, cases="layer_indexed")
+def test_the_indexer_does_not_matter_while_every_entry_fits(subject: Subject, case: LayerCase) -> None:
+    """INV-49: with at most index_topk entries visible, another indexer's weights give the same rows."""
+    spec = spec_of(case, subject.device)
+    other = spec_of(case.with_(seed=case.seed + 1), subject.device).weights.indexer
+    first = LayerRun(subject, case).run(judge=False)
+    second = LayerRun(subject, case, spec=replace(spec, weights=replace(spec.weights, indexer=other))).run(judge=False)
+    for sequence in first.streams:
+        for name, a, b in zip(("o", "out"), first.output(sequence), second.output(sequence), strict=True):
+            subject.expect(torch.equal(a, b), f"{name} of sequence {sequence} changed with the indexer's weights.")
+    first.judge()
