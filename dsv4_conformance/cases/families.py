@@ -15,6 +15,7 @@ from dsv4_conformance.cases.case import (
 from dsv4_conformance.cases.compressor_families import COMPRESSOR_FAMILIES
 from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.draws import Draws
+from dsv4_conformance.cases.layer_families import LAYER_FAMILIES
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
 from dsv4_conformance.cases.profiles import Size
 from dsv4_conformance.cases.state_families import STATE_FAMILIES
@@ -190,6 +191,7 @@ FAMILIES: dict[str, Family] = {
     "kv_tokens": _kv_tokens,
     **COMPRESSOR_FAMILIES,
     **CONFIG_FAMILIES,
+    **LAYER_FAMILIES,
     **STATE_FAMILIES,
 }
 
