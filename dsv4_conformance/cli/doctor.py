@@ -75,7 +75,5 @@ def _visible_device() -> str:
     # Kernels are built per family: sm100 serves 10.0 and 10.3, sm120 12.0 and 12.1.
     name = f"sm{major}{minor if major < 10 else 0}"
     if name not in DEVICES:
-        raise BadInput(
-            f"the GPU here has compute capability {major}.{minor}; name a device that is known, with --device."
-        )
+        raise BadInput(f"the GPU here has compute capability {major}.{minor}; name a known device with --device.")
     return name

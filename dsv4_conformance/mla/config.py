@@ -72,7 +72,8 @@ def examine(geometry: Geometry, deployment: Deployment, environment: Mapping[str
 
     kernels = attempt(kernels_of, deployment.device)
     problems += [*checks.option_problems(deployment), *checks.model_problems(geometry, deployment, kernels)]
-    choice = attempt(sparse_prefill, kernels, deployment, environment)
+    said = attempt(checks.switch, environment)
+    choice = attempt(sparse_prefill, kernels, deployment, said)
     values = layers(geometry) | {"page_size": deployment.page_size}
     if sound:
         values |= sizes(geometry, deployment, choice is None or choice.on)
@@ -96,14 +97,12 @@ class Choice:
     warnings: tuple[str, ...] = ()
 
 
-def sparse_prefill(kernels: Kernels, deployment: Deployment, environment: Mapping[str, str]) -> Choice:
+def sparse_prefill(kernels: Kernels, deployment: Deployment, said: checks.Switch) -> Choice:
     """On unless the user opts out; never under context parallelism nor where no kernel exists (spec §12, §16).
 
-    There one warning says so, even if the user forces it on, and none if it is off already. Raises BadInput if the
-    switch holds no such word.
+    There one warning says so, even if the user forces it on, and none if it is off already.
     """
-    said = checks.switch(environment)
-    if said is False:
+    if said == "off":
         return Choice(False, f"{SPARSE_PREFILL_SWITCH} switches it off")
     obstacles = [kernels.no_sparse] if kernels.no_sparse else []
     if deployment.cp > 1:
@@ -112,7 +111,7 @@ def sparse_prefill(kernels: Kernels, deployment: Deployment, environment: Mappin
     if obstacles:
         reason = " and ".join(obstacles)
         return Choice(False, reason, (f"{SPARSE_PREFILL_SWITCH} is set to false: {reason}.",))
-    how = "the default" if said is None else f"{SPARSE_PREFILL_SWITCH} switches it on"
+    how = "the default" if said == "unset" else f"{SPARSE_PREFILL_SWITCH} switches it on"
     return Choice(True, how)
 
 

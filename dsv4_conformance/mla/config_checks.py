@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.mla.config_kernels import Kernels
@@ -16,6 +16,9 @@ from dsv4_conformance.spec.kv_layout import WINDOW_PAGE
 WINDOW = 128
 LIST_MULTIPLE = 64
 """Index lists of a decode call are a multiple of this wide (spec §10)."""
+
+
+Switch = Literal["unset", "on", "off"]
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,10 @@ def local_heads(geometry: Geometry, deployment: Deployment, tp: int) -> int:
     return geometry.num_attention_heads // tp
 
 
-def switch(environment: Mapping[str, str]) -> bool | None:
-    """What the user says about sparse prefill, None if nothing. Raises BadInput for a word that is neither."""
+def switch(environment: Mapping[str, str]) -> Switch:
+    """What the user says about sparse prefill. Raises BadInput for a word that is neither."""
     if SPARSE_PREFILL_SWITCH not in environment:
-        return None
+        return "unset"
     given = environment[SPARSE_PREFILL_SWITCH]
     word = given.strip().lower()
     if word not in (*ON_WORDS, *OFF_WORDS):
@@ -83,7 +86,7 @@ def switch(environment: Mapping[str, str]) -> bool | None:
             f"{SPARSE_PREFILL_SWITCH} is {given[:60]!r}; write one of {', '.join(ON_WORDS)} or {', '.join(OFF_WORDS)}, "
             "or unset it."
         )
-    return word in ON_WORDS
+    return "on" if word in ON_WORDS else "off"
 
 
 def size_problems(deployment: Deployment) -> Iterator[str]:
