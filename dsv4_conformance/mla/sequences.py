@@ -65,8 +65,8 @@ class Sequences:
         new = [number for number in numbers if number not in self._alive]
         if len(new) > len(self._free_rows):
             raise BadInput(
-                f"sequences {new} need {len(new)} state rows and {len(self._free_rows)} are free; release some, or open "
-                "the layer for more."
+                f"sequences {new} need {len(new)} state rows and {len(self._free_rows)} are free; release some, or "
+                "open the layer for more."
             )
 
     def grow(self, number: int, count: int) -> int:
@@ -88,8 +88,8 @@ class Sequences:
         lowest = max(sequence.own_from, sequence.reached - LOOKBACK)
         if not lowest <= length <= sequence.length:
             raise BadInput(
-                f"sequence {number} holds {sequence.length} tokens and cannot be cut to {length}; its state goes back to "
-                f"{lowest}, so take back fewer tokens, or release it and start again."
+                f"sequence {number} holds {sequence.length} tokens and cannot be cut to {length}; its state goes back "
+                f"to {lowest}, so take back fewer tokens, or release it and start again."
             )
         sequence.length = length
         while len(sequence.pages) * PAGE >= length + PAGE:
