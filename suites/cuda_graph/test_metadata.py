@@ -44,6 +44,9 @@ def _describes(subject: Subject, metadata: Opened, batch: StepBatch, why: str) -
         window, lengths, compressed, counts = metadata.lists(ratio)
         named = _named("window", window, lengths, batch)
         entries = _named("compressed", compressed, counts, batch) if compressed is not None else None
+        if ratio and (not isinstance(counts, Tensor) or counts.shape != (len(batch.seq_lens),)):
+            raise ContractViolation(f"compressed lengths of ratio {ratio} are no tensor with one for each row.")
+        told = counts.tolist() if ratio else []
         for row, seq_len in enumerate(batch.seq_lens):
             where = f"row {row} of {seq_len} tokens, ratio {ratio}, {why}"
             right = [definition.slot(pages[row], p) for p in definition.window(seq_len - 1)] if seq_len else []
@@ -56,11 +59,9 @@ def _describes(subject: Subject, metadata: Opened, batch: StepBatch, why: str) -
                 continue
             held = definition.entries(seq_len, ratio)
             count = min(held, batch.index_topk) if ratio == 4 else held
-            if not isinstance(counts, Tensor) or len(counts) != len(batch.seq_lens):
-                raise ContractViolation(f"compressed lengths of ratio {ratio} are no tensor with one for each row.")
-            told = int(counts[row])
             # 1 for none is what kernels that cannot process 0 entries are given: the list holds -1 there.
-            subject.expect(told in {count, max(count, 1)}, f"{where}: length {told} where {count} is right.")
+            right_length = told[row] in {count, max(count, 1)}
+            subject.expect(right_length, f"{where}: length {told[row]} where {count} is right.")
             if entries is not None:
                 slots = [definition.slot(pages[row], entry, ratio) for entry in range(held)]
                 subject.expect(entries[row][1] == sorted(slots), f"{where}: other entries than its own are named.")
