@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from dsv4_conformance.cases.schedule import Step, sequences
 from dsv4_conformance.errors import ContractViolation
 from dsv4_conformance.implementations.state_api import IndexSegment, Selection
 from dsv4_conformance.numerics.selection import Exact, exact_scores, trailing_fill
+from dsv4_conformance.numerics.state import FLOAT32
+from dsv4_conformance.numerics.state_reference import ROUNDED
+from dsv4_conformance.oracle import indexer
 from dsv4_conformance.oracle.compressor import visible
 from dsv4_conformance.oracle.indexer import selection_faults
 from dsv4_conformance.runner.driving import Led, Stretch, declared
@@ -146,4 +150,28 @@ def judge_scores(subject: Subject, stretch: Stretch, rows: Tensor, want: Tensor,
         ratio.max() <= 1,
         f"score of token {int(stretch.positions[rows][row])}, entry {entry}: {float(got[row, entry]):.9g} where "
         f"{float(want[row, entry]):.9g} is right, {float(ratio.max()):.3g} times the noise that is allowed.",
+    )
+
+
+def judge_keys(subject: Subject, session: LedIndexer, stretch: Stretch) -> None:
+    """Hold stored keys to the index compressor's entries, rotated: to half an fp8 step if they are quantised."""
+    want = indexer.keys(replace(session.spec, quantised=False), stretch.x)
+    low = declared(subject, "Indexer").precision == "bfloat16"
+    assert stretch.keys is not None
+    name = f"index keys of sequence {stretch.sequence}"
+    if not session.spec.quantised:
+        reference = indexer.keys(session.spec, stretch.x, ROUNDED) if low else None
+        subject.close(name, stretch.keys, want, "bfloat16" if low else "float32", reference)
+        return
+    largest = want.abs().amax(1, keepdim=True)
+    # Half a step of e4m3, subnormals included, and what the arithmetic before it may move.
+    coarse = torch.maximum(want.abs() / 16, largest.clamp(min=1e-4) / 448 * 2.0**-10) * (1 + 2.0**-6)
+    apart = (stretch.keys.to(torch.float64) - want).abs() / (coarse + largest * (2.0**-7 if low else FLOAT32))
+    wrong = ~(apart <= 1).all(1)
+    subject.expect(
+        not wrong.any(),
+        f"{name}: {int(wrong.sum())} of {len(want)} are off by more than fp8 loses, the first is entry "
+        f"{int(wrong.to(torch.uint8).argmax())}."
+        if len(want)
+        else "",
     )
