@@ -110,7 +110,7 @@ def selection_faults(
     times = torch.zeros(claimed.shape[0], width + 1, dtype=torch.int64, device=claimed.device)
     times.scatter_add_(1, claimed.clamp(0, width), inside.to(torch.int64))
     times = times[:, :width]
-    best_left_out, worst_chosen = _edges(score_rows, times > 0, seen, topk)
+    best_left_out, worst_chosen = _edges(score_rows, times > 0, seen)
     behind = (seen > topk) & ~(worst_chosen >= best_left_out - band)  # NaN is behind
     want = seen.clamp(max=topk)
     counts, strays, repeats = named.sum(1), (named & ~inside).sum(1), (times > 1).sum(1)
@@ -128,16 +128,15 @@ def selection_faults(
     return faults
 
 
-def _edges(score_rows: Tensor, chosen: Tensor, seen: Tensor, topk: int) -> tuple[Tensor, Tensor]:
-    """Largest score of a visible entry left out, and smallest of a chosen one, ``(T,)``; rows that see at most topk
-    entries have none (their scores may be anything)."""
+def _edges(score_rows: Tensor, chosen: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Largest score of a visible entry left out (-inf if none is), smallest of a chosen one (inf if none is), ``(T,)``;
+    of no meaning in rows that see at most topk entries, whose scores may be anything."""
     width = min(chosen.shape[1], score_rows.shape[1])
     rows, chosen = score_rows[:, :width].to(torch.float64), chosen[:, :width]
-    crowded = (seen > topk)[:, None]
-    left_out = crowded & ~chosen & (torch.arange(width, device=rows.device) < seen[:, None])
+    left_out = ~chosen & (torch.arange(width, device=rows.device) < seen[:, None])
     nothing = rows.new_full((rows.shape[0], 1), -torch.inf)
     best = torch.cat((rows.masked_fill(~left_out, -torch.inf), nothing), 1).amax(1)
-    worst = torch.cat((rows.masked_fill(~(crowded & chosen), torch.inf), -nothing), 1).amin(1)
+    worst = torch.cat((rows.masked_fill(~chosen, torch.inf), -nothing), 1).amin(1)
     return best, worst
 
 

@@ -1,5 +1,6 @@
 """A layer small enough for loops in plain Python, with random weights; and vectors turned through complex numbers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -92,7 +93,7 @@ def conjugate(row: Tensor) -> Tensor:
 
 
 def normed(vector: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
-    length = (sum(a * a for a in vector.tolist()) / vector.shape[0] + eps) ** 0.5
+    length = math.sqrt(math.fsum(a * a for a in vector.tolist()) / vector.shape[0] + eps)
     return vector / length if weight is None else vector / length * weight.to(torch.float64)
 
 
@@ -102,5 +103,4 @@ def assert_close(got: Tensor, want: Tensor, size: float = 1e-11) -> None:
 
 def times(weight: Tensor, vector: Tensor | Sequence[float]) -> Tensor:
     """A matrix times a vector in float64."""
-    product: Tensor = weight.to(torch.float64) @ torch.as_tensor(vector, dtype=torch.float64)
-    return product
+    return weight.to(torch.float64) @ torch.as_tensor(vector, dtype=torch.float64)

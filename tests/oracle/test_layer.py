@@ -186,6 +186,8 @@ def test_what_an_implementation_kept_is_used_in_place_of_the_definition() -> Non
     given: dict[str, Any] = {"window_rows": k, "compressed_rows": c, "selected": selected, "q": plain.q.flip(1)}
     got = layer_output(spec, x, at, **given)
     assert got.out.isfinite().all() and torch.equal(got.q, given["q"])
+    narrow = layer_output(spec, x, at, **{**given, "q": given["q"].to(torch.bfloat16)})
+    assert {part.dtype for part in (narrow.q, narrow.o, narrow.out)} == {torch.float64}
     for name in given:
         less = layer_output(spec, x, at, **{key: value for key, value in given.items() if key != name})
         assert torch.allclose(less.o, got.o, rtol=0, atol=1e-9) == (name in ("window_rows", "compressed_rows"))

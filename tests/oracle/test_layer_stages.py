@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dsv4_conformance.oracle import indexer, layer_attention, layer_stages
 from dsv4_conformance.oracle.layer import layer_output
+from dsv4_conformance.oracle.linear import turned
 from dsv4_conformance.oracle.rounding import Rounding, bf16, cache_row, scaled_fp8
 from tests.oracle.small_layer import SMALL, TABLES, assert_close, draws, layer_spec, tokens
 
@@ -113,7 +114,7 @@ def test_outputs_round_before_and_after_the_inverse_rope() -> None:
 def test_index_rounding_is_that_of_a_quantised_indexer() -> None:
     x, at, rounding = tokens(50), AT, Rounding(index=True)
     view = layer_stages.layer_indexer(layer_spec(4))
-    kept = replace(view, quantised=True)
+    kept = layer_stages.layer_indexer(layer_spec(4, quantised=True))
     qr = layer_stages.qr_of(layer_spec(4), x)
     assert torch.equal(indexer.keys(view, x, rounding), indexer.keys(kept, x))
     assert torch.equal(indexer.queries(view, qr, at, rounding), indexer.queries(kept, qr, at))
@@ -142,6 +143,17 @@ def test_activations_of_a_bf16_layer() -> None:
         indexer.head_weights(view, x, r) / SMALL.index_weight_scale,
     ):
         torch.testing.assert_close(got, bf16(got), rtol=1e-15, atol=0)
+    unroped = layer_stages.window_keys(spec, x, torch.zeros_like(AT))  # cos 1, sin 0
+    twice = bf16(turned(bf16(unroped), TABLES.compressed, AT))
+    assert torch.equal(layer_stages.window_keys(spec, x, AT, r), twice)
+    assert not torch.equal(twice, bf16(turned(unroped, TABLES.compressed, AT)))
+    for got, exact in (
+        (indexer.queries(view, qr, AT, r), indexer.queries(view, qr, AT)),
+        (indexer.keys(view, x, r), indexer.keys(view, x)),
+    ):
+        before_rotation = indexer.hadamard(exact)  # its own inverse
+        assert torch.equal(got, bf16(indexer.hadamard(bf16(before_rotation))))
+        assert not torch.equal(got, bf16(exact))
     o = draws(5).normal(3, 4, 512)
     shown = replace(spec, weights=replace(spec.weights, wo_b=torch.eye(12)))
     assert torch.equal(layer_stages.output(shown, o, r), bf16(layer_stages.output(shown, o)))
