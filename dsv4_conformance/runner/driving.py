@@ -158,5 +158,5 @@ class LedCompressor(Led):
         for stretch, first, got in self.entries():
             want = compressor.entries(right, stretch.x)[first:]
             reference = state_reference.entries(right, stretch.x)[first:] if precision == "bfloat16" else None
-            name = "entries" if stretch.sequence == 0 else f"entries of sequence {stretch.sequence}"
-            self.subject.close(name, got, want, precision, reference)
+            where = f", counted from entry {first} of sequence {stretch.sequence}"
+            self.subject.close("entries", got, want, precision, reference, where)

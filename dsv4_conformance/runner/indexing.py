@@ -158,10 +158,10 @@ def judge_keys(subject: Subject, session: LedIndexer, stretch: Stretch) -> None:
     want = indexer.keys(replace(session.spec, quantised=False), stretch.x)
     low = declared(subject, "Indexer").precision == "bfloat16"
     assert stretch.keys is not None
-    name = f"index keys of sequence {stretch.sequence}"
+    where = f" of sequence {stretch.sequence}"
     if not session.spec.quantised:
         reference = indexer.keys(session.spec, stretch.x, ROUNDED) if low else None
-        subject.close(name, stretch.keys, want, "bfloat16" if low else "float32", reference)
+        subject.close("index keys", stretch.keys, want, "bfloat16" if low else "float32", reference, where)
         return
     largest = want.abs().amax(1, keepdim=True)
     # Half a step of e4m3, subnormals included, and what the arithmetic before it may move.
@@ -170,7 +170,7 @@ def judge_keys(subject: Subject, session: LedIndexer, stretch: Stretch) -> None:
     wrong = ~(apart <= 1).all(1)
     subject.expect(
         not wrong.any(),
-        f"{name}: {int(wrong.sum())} of {len(want)} are off by more than fp8 loses, the first is entry "
+        f"index keys{where}: {int(wrong.sum())} of {len(want)} are off by more than fp8 loses, the first is entry "
         f"{int(wrong.to(torch.uint8).argmax())}."
         if len(want)
         else "",

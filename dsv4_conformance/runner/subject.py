@@ -111,20 +111,26 @@ class Subject:
             raise ConformanceFailure(f"{text}.")
 
     def close(
-        self, name: str, got: Any, want: Tensor, precision: Precision = "float32", reference: Tensor | None = None
+        self,
+        name: str,
+        got: Any,
+        want: Tensor,
+        precision: Precision = "float32",
+        reference: Tensor | None = None,
+        where: str = "",
     ) -> None:
         """Fail unless the tensor ``got`` has the shape of ``want`` (float64, the truth) and lies within its budget.
 
-        The budget is numerics.state's; bfloat16 needs ``reference``. The worst verdict of each name is recorded.
+        The budget is numerics.state's; bfloat16 needs ``reference``. ``where`` ends the sentence of a failure.
         """
         if not isinstance(got, Tensor) or got.shape != want.shape:
             given = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
-            raise ConformanceFailure(f"{name} is {given} where {tuple(want.shape)} is right.")
+            raise ConformanceFailure(f"{name} is {given} where {tuple(want.shape)} is right{where}.")
         self._checked |= want.numel() > 0
         verdict = close(name, got, want, precision, reference)
         self._keep(verdict)
         if not verdict.passed:
-            raise ConformanceFailure(f"{verdict.sentence()}.")
+            raise ConformanceFailure(f"{verdict.sentence()}{where}.")
 
     def _keep(self, verdict: Verdict | TensorVerdict) -> None:
         kept = self._verdicts.get(verdict.output)

@@ -30,4 +30,4 @@ def test_a_cached_prefix_continues_like_the_whole(subject: Subject, case: LayerC
                 f"entry {int(apart.argmax())} of sequence {sequence} is off by {float(apart.max()):.3g} of its length.",
             )
         else:
-            subject.close(f"entries of sequence {sequence}", rows, want)
+            subject.close("entries", rows, want, where=f" of sequence {sequence}")
