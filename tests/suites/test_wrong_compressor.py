@@ -3,8 +3,7 @@
 import pytest
 
 from dsv4_conformance.implementations.api import Implementation
-from dsv4_conformance.implementations.builtin import Builtin
-from tests.miniatures import compressor
+from tests.miniatures import compressor, prefixes
 from tests.suites.runs import first_failure
 
 # Session -> the requirements that must reject it, each alone.
@@ -35,6 +34,7 @@ WRONG = {
     "RopeBeforeTheNorm": ("INV-29",),
     "NormBeforePooling": ("INV-28", "INV-24"),
 }
+PREFIXES = ("PrefixWithoutState", "PrefixWithTheLatestState", "PrefixOnTheOthersStateRow")
 REQUIREMENTS = [f"INV-{n}" for n in range(20, 30)]
 
 
@@ -48,11 +48,22 @@ def test_wrong_compressor_is_rejected(name: str, requirement: str) -> None:
     assert first_failure(adapter(name), requirement) is not None
 
 
-# Kills: checks that reject what is right, here or in another build.
+# Kills: forks that nobody continues, continuations that no token follows, prefixes of one length only.
+@pytest.mark.parametrize("name", PREFIXES)
+def test_wrong_handover_of_a_prefix_is_rejected(name: str) -> None:
+    wrong: type[Implementation] = getattr(prefixes, name)
+    assert first_failure(wrong, "INV-30") is not None
+
+
+# Kills: a prefix check that a right layer fails.
+def test_right_handover_of_a_prefix_passes() -> None:
+    assert first_failure(prefixes.Prefixed, "INV-30", "kill") is None
+
+
+# Kills: checks that only the built-in implementation passes. This one is written apart from it.
 @pytest.mark.parametrize("requirement", REQUIREMENTS)
-@pytest.mark.parametrize("build", [Builtin, compressor.Compressing])
-def test_right_compressors_pass(build: type[Implementation], requirement: str) -> None:
-    assert first_failure(build, requirement, "kill") is None
+def test_a_right_compressor_of_another_build_passes(requirement: str) -> None:
+    assert first_failure(compressor.Compressing, requirement, "kill") is None
 
 
 # Kills: a mistake that no requirement is named for, a requirement that no mistake is named for.
