@@ -20,9 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("dsv4_conformance.cli.explain:explain", "Explain a requirement: text, sources, public bugs, tests."),
     "judge": ("dsv4_conformance.cli.judge:judge", "Judge one attention call dumped from a live server."),
     "doctor": ("dsv4_conformance.cli.doctor:doctor", "Say what a deployment will do, and what is wrong with it."),
+    "ranks": ("dsv4_conformance.cli.ranks:ranks", "Run a layer on several ranks at once, one GPU each."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
     "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),
-    "bench": ("dsv4_conformance.cli.bench:bench", "Measure how fast the harness judges."),
+    "bench": ("dsv4_conformance.cli.bench:bench", "Measure the harness, or what the built-in layer costs."),
     "golden": ("dsv4_conformance.cli.golden:app", "Check the recorded expected data, or record it anew."),
     "new-adapter": ("dsv4_conformance.cli.new_adapter:new_adapter", "Write a small adapter package to start from."),
 }

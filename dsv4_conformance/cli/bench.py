@@ -1,4 +1,4 @@
-"""``dsv4-conformance bench harness``: how fast the harness judges, and what bounds it."""
+"""``dsv4-conformance bench``: how fast the harness judges, and what the built-in layer adds to its kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsv4_conformance.implementations.api import Implementation
 
 
 def bench(
-    what: Annotated[str, typer.Argument(help="What to measure: harness.")],
+    what: Annotated[str, typer.Argument(help="What to measure: harness or mla.")],
     impl: Annotated[str, typer.Option(help="Implementation that the cases run on.")] = "builtin",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     grid: Annotated[str, typer.Option(help="decode, prefill or both.")] = "both",
@@ -22,9 +22,12 @@ def bench(
     margins: Annotated[bool, typer.Option(help="Time the discrimination margins too, as the suites do.")] = True,
     output: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> int:
-    """Measure cases per second in one process: generation, kernel, float64 oracle and verdict together."""
+    """Measure. harness: cases per second in one process, generation, kernel, float64 oracle and verdict together.
+    mla: the built-in layer's core against the bare kernels, head padding, sparse prefill, gathered bytes, replays."""
+    if what == "mla":
+        return _measure_mla(impl, device, output)
     if what != "harness":
-        raise BadInput(f"Unknown benchmark {what!r}: the one there is is called harness.")
+        raise BadInput(f"Unknown benchmark {what!r}: choose harness or mla.")
     names = list(GRIDS) if grid == "both" else [grid]
     if unknown := [name for name in names if name not in GRIDS]:
         raise BadInput(f"Unknown grid {unknown[0]!r}: choose decode, prefill or both.")
@@ -68,11 +71,37 @@ def _measure(
         for sentence in rate.failures[:5]:
             typer.echo(f"  {sentence}")
         figures[name] = vars(rate) | {"per_second": rate.per_second, "floor_ms": floor}
-    if output is not None:
-        try:
-            output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise BadInput(
-                f"Cannot write {str(output)!r} ({error.strerror}); name a file in a writable folder."
-            ) from error
+    _write(output, figures)
     return 1 if failed else 0
+
+
+def _measure_mla(impl: str, device: str, output: Path | None) -> int:
+    if impl != "builtin":
+        raise BadInput(f"bench mla measures the built-in layer, not {impl!r}; leave --impl out.")
+    from dsv4_conformance.implementations.registry import check_device, load
+
+    where = check_device(load(impl), device)
+    import torch
+
+    from dsv4_conformance.bench.mla_text import measure_mla
+
+    chosen = torch.device(where)
+    kind = torch.cuda.get_device_name() if where == "cuda" else "CPU"
+    typer.echo(f"built-in layer on {kind}, torch {torch.__version__}")
+    figures, missed = measure_mla(chosen, typer.echo)
+    if where != "cuda":
+        typer.echo("These are times of the torch kernels on a CPU, at small sizes: they say nothing about a GPU.")
+        missed = []
+    for sentence in missed:
+        typer.echo(f"MISSED: {sentence}.")
+    _write(output, {"device": kind, "torch": torch.__version__, **figures, "missed": missed})
+    return 1 if missed else 0
+
+
+def _write(output: Path | None, figures: dict[str, object]) -> None:
+    if output is None:
+        return
+    try:
+        output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"Cannot write {str(output)!r} ({error.strerror}); name a file in a writable folder.") from error

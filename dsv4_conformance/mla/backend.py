@@ -62,7 +62,7 @@ class FlashKernels:
     name = "flash_mla"
 
     def __init__(self) -> None:
-        self._flash = flash_mla.engine()
+        self.engine = flash_mla.engine()
 
     def heads(self, n_heads: int, tp: int) -> int:
         """64 or 128."""
@@ -70,19 +70,19 @@ class FlashKernels:
 
     def plan(self) -> Any:
         """An empty ``FlashMLASchedMeta``: the first call that uses it plans, inside a graph if one is captured."""
-        return self._flash.get_mla_metadata()[0]
+        return self.engine.get_mla_metadata()[0]
 
     def paged(self, q: Tensor, window: Listed, extra: Listed | None, sink: Tensor, scale: float, plan: Any) -> Tensor:
         """Spec §10. Lists must be multiples of 64 wide."""
         more = None if extra is None else (extra.pool.pages, extra.slots, extra.lengths)
         first = (window.pool.pages, window.slots, window.lengths)
-        return flash_mla.decode(self._flash, q, first, more, sink, scale, plan)
+        return flash_mla.decode(self.engine, q, first, more, sink, scale, plan)
 
     def rows(
         self, q: Tensor, rows: Tensor, indices: Tensor, lengths: Tensor | None, sink: Tensor, scale: float
     ) -> Tensor:
         """Spec §11. Lists must be multiples of 128 wide."""
-        return flash_mla.prefill(self._flash, q, rows, indices, lengths, sink, scale)
+        return flash_mla.prefill(self.engine, q, rows, indices, lengths, sink, scale)
 
 
 @dataclass(frozen=True)
