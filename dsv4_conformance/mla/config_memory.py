@@ -54,7 +54,8 @@ def pages(tokens: int) -> int:
 def window_pages(tokens: int, new: int) -> int:
     """Window pages a request of ``tokens`` positions holds while its last ``new`` are computed, older ones given back.
 
-    The oldest position needed is the 127th before the first new one; pages are aligned, so one more may be touched.
+    The oldest position needed is the 127th before the first new one; pages are aligned, so one more may be touched. Two
+    pages do for a decode step, drafts included.
     """
     return min(pages(tokens), pages(new + 127) + 1)
 

@@ -135,6 +135,13 @@ class YarnWithDefaultFactor(Configured):
         values["yarn_parameters"] = values["yarn_parameters"] | {"factor": 40.0}
 
 
+class YarnWithTheReleasesFactor(Configured):
+    """Scales by 16 whatever the config says."""
+
+    def told(self, values: dict[str, Any], config: Any, options: ServerOptions) -> None:
+        values["yarn_parameters"] = values["yarn_parameters"] | {"factor": 16.0}
+
+
 class DefaultCompressTheta(Configured):
     """Has compressed layers on the 40000 of the code's defaults."""
 

@@ -168,6 +168,8 @@ def test_state_bytes() -> None:
     assert memory.state_bytes(one, False) == 8 * (2 * 2 * 512 + 2 * 2 * 128) * 4
     assert memory.state_bytes(replace(one, compress_ratios=(128,)), False) == 128 * 2 * 512 * 4
     assert memory.state_bytes(one, True) == 2 * memory.state_bytes(one, False)
+    assert settings(speculative_tokens=3)["state_bytes_per_request"] == memory.state_bytes(FLASH, True)
+    assert settings()["state_bytes_per_request"] == memory.state_bytes(FLASH, False)
 
 
 # Kills: rows of other requests, S / r rounded up, the window's 127, capacity in place of live lengths.
@@ -178,6 +180,7 @@ def test_workspace_rows() -> None:
     assert memory.capacity_rows(4, 2**20, [8192], [100]) == 262144 + 227
     assert memory.largest_step(1000, 3) == ([1000] * 3, [1000] * 3)
     assert memory.largest_step(2**20, 3) == ([2**20] * 3, [2731, 2731, 2730])
+    assert settings(context=1001)["index_score_bytes_per_row"] == 250 * 4
     assert settings(context=8192)["workspace_bytes"] == (2048 + 8192) * 1024
     assert settings(context=8192, max_requests=2)["workspace_bytes"] == (2 * 2048 + 2 * (4096 + 127)) * 1024
 
@@ -238,6 +241,8 @@ def test_head_dims_are_listed_together() -> None:
     assert geometry.head_dim == 512 and [text.split(" is ")[0] for text in found] == ["head_dim", "index_head_dim"]
     with pytest.raises(BadInput, match=r"^head_dim is 576; "):
         resolve(flash() | {"head_dim": 576}, Deployment(tp=3), {})
+    with pytest.raises(BadInput, match=r"^head_dim is missing"):
+        read_config({k: v for k, v in flash().items() if k != "head_dim"})
     with pytest.raises(BadInput, match=r"^compress_rope_theta is missing"):
         resolve({k: v for k, v in flash().items() if k != "compress_rope_theta"}, Deployment(), {})
 

@@ -22,6 +22,7 @@ WRONG = {
     "PadsConfiguredToAllHeads": ("INV-52",),
     "YarnOnWindowLayers": ("INV-113",),
     "YarnWithDefaultFactor": ("INV-113",),
+    "YarnWithTheReleasesFactor": ("INV-113",),
     "DefaultCompressTheta": ("INV-112",),
     "ReleasedThetaForAll": ("INV-112",),
     "OneThetaForAll": ("INV-112",),
