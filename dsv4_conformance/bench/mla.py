@@ -184,6 +184,6 @@ def bare(layer: AttentionLayer, q: Tensor, meta: DSV4Metadata) -> Piece:
             extra_topk_length=meta.c4_sparse_topk_lengths,
             use_legacy=True,
         )
-        return (out,)
+        return (out[:, 0],)
 
     return Piece(call, layer.device)

@@ -56,5 +56,5 @@ class Projections:
 
     def output(self, o: Tensor) -> Tensor:
         """This rank's share ``(T, hidden)`` of the grouped output projection, float32 (step 7); shares are summed."""
-        grouped = o.float().reshape(len(o), self._groups, -1)
+        grouped = o.float().reshape(len(o), self._groups, self._wo_a.shape[2])
         return torch.einsum("tgi,gri->tgr", grouped, self._wo_a).flatten(1) @ self._wo_b.T
