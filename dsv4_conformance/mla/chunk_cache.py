@@ -123,7 +123,7 @@ class SparsePrefillChunkCache:
         self._check_table("page_table", page_table, page_table.shape[-1] * page_size, 4)
         owner, entry = owners(gather.counts, page_table.device)
         rows = on_device(self.query_start_loc[:-1], page_table.device)[owner]
-        pages = page_table[rows, entry // page_size].long().clamp(min=0)
+        pages = page_table[rows, entry // page_size].long()
         gather.token_ids = pages * page_size + entry % page_size
 
     def ensure_c128(self, page_indices: Tensor) -> None:
@@ -138,7 +138,7 @@ class SparsePrefillChunkCache:
         self._check_table("page_indices", page_indices, page_indices.shape[-1], 128)
         owner, entry = owners(gather.counts, page_indices.device)
         last = on_device([end - 1 for end in self.query_start_loc[1:]], page_indices.device)[owner]
-        gather.token_ids = page_indices[last, entry].long().clamp(min=0)
+        gather.token_ids = page_indices[last, entry].long()
 
     def token_ids(self, ratio: int) -> Tensor:
         """int64 slots of the compressed rows of a layer of ratio 4 or 128. Raises BadInput before ``ensure_*``."""

@@ -17,7 +17,9 @@ from dsv4_conformance.suite import requirement
 METADATA = ("GraphMetadata",)
 EVENTS = {"copy": "copy_", "refresh": "refresh_"}
 READ_IN_GRAPHS = {"raw_out_loc", "seq_lens", "positions", "c4_out_loc", "c128_out_loc"}
-"""Fields, by the last part of their name, that captured kernels read in either kind of graph (spec §14)."""
+"""Fields, by the last part of their name, that captured kernels read in either kind of graph (spec §14.1)."""
+SELECTED_IN_GRAPHS = {"c4_sparse_page_indices", "c4_sparse_raw_indices"}
+"""Fields that a captured indexer has written when a graph breaks for attention (spec §14.1)."""
 
 
 def _lists(metadata: Opened, ratio: int) -> list[Tensor]:
@@ -108,9 +110,11 @@ def test_each_field_changes_as_its_class_says(subject: Subject, case: MetadataCa
             odd = sorted(set(classes) ^ set(mine))
             raise ContractViolation(f"classes({event!r}) and fields() differ in {', '.join(odd)}.")
         for name in mine:
-            if name.split(".")[-1].removesuffix("_casual") in READ_IN_GRAPHS:
-                told = f"{name} is declared {classes[name]} at {event}, and captured kernels hold its address."
-                subject.expect(classes[name] == "copied", told)
+            told, last = f"{name} is declared {classes[name]} at {event}", name.split(".")[-1]
+            if last.removesuffix("_casual") in READ_IN_GRAPHS:
+                subject.expect(classes[name] == "copied", f"{told}, and captured kernels hold its address.")
+            if event == "refresh" and last in SELECTED_IN_GRAPHS:
+                subject.expect(classes[name] == "kept", f"{told}, and the captured indexer has just written it.")
         _mark(theirs, 3)
         was = {name: x.clone() if isinstance(x, Tensor) else x for name, x in mine.items()}
         getattr(metadata, method)(other.unwrap())

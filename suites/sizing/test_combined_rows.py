@@ -47,9 +47,10 @@ def test_workspace_regions_hold_their_request_s_rows(subject: Subject, case: Chu
 @requirement("INV-73", on=CHUNKS, cases="chunks")
 def test_combined_rows_name_their_request_s_keys_alone(subject: Subject, case: ChunkCase) -> None:
     """INV-73: read back through a row-tagged workspace, a query's row names the selected entries and the window of its
-    own request, each once, and -1 elsewhere; its length counts both."""
+    own request, each once, and -1 elsewhere; its length counts both. An earlier layer selected otherwise."""
     given = chunk_inputs(case, subject.device)
     cache = open_cache(subject, given)
+    cache.combined(4, torch.where(given.selection == -1, -1, 0))
     for ratio in RATIOS:
         layer = gathered(subject, cache, given, ratio)
         found, right = named(layer, ratio), wanted(given, ratio)

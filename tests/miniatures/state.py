@@ -199,6 +199,18 @@ class HoleNamesTheRowBefore(Chunked):
                 head.copy_(torch.where(within & (raw == -1), base, head))
 
 
+class FirstSelectionForAllLayers(Chunked):
+    """Builds the index rows of ratio 4 once."""
+
+    class cache(SparsePrefillChunkCache):
+        first: Tensor | None = None
+
+        def combined(self, ratio: int, raw: Tensor | None = None) -> tuple[Tensor, Tensor]:
+            if raw is not None and self.first is None:
+                self.first = raw
+            return super().combined(ratio, None if raw is None else self.first)
+
+
 class TailsAreNotFilled(Chunked):
     """Leaves old indices beyond the length."""
 

@@ -112,6 +112,13 @@ class SelectionReplacedByRefresh(Stepped):
         moved: ClassVar[Mapping[Event, Mapping[str, Change]]] = {"refresh": {"c4_sparse_page_indices": "referenced"}}
 
 
+class SelectionDeclaredReferenced(Stepped):
+    """Takes the other step's empty selection, and says so."""
+
+    class made(_Reclassed):
+        moved: ClassVar[Mapping[Event, Mapping[str, Change]]] = {"refresh": {"c4_sparse_page_indices": "referenced"}}
+
+
 class EntryListForgotten(Stepped):
     """Leaves the C128 list of the step before, and declares it kept."""
 

@@ -5,6 +5,7 @@ import torch
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
+from dsv4_conformance.mla.combine import window_part
 
 
 def slots(requests: int, columns: int) -> torch.Tensor:
@@ -50,7 +51,7 @@ def test_compressed_rows_are_what_each_request_has() -> None:
 
 # Kills: entries of the wrong page, the page table of the last row of nobody, a page size that is not used.
 def test_c4_gather_follows_the_page_table() -> None:
-    cache = build((260, 8), (1, 2), pads=1)
+    cache = build((260, 8), (3, 2), pads=1)
     cache.ensure_c4(tables(cache, 3))
     assert cache.token_ids(4).tolist() == [*range(6400, 6464), 6464, 12800, 12801]
     other = build((260, 8), (1, 2))
@@ -97,6 +98,16 @@ def test_window_and_topk_are_cut_at_128_and_topk() -> None:
     rows, lengths = cache.combined(128)
     assert (rows.shape[1], lengths.tolist()) == (256, [130, 130])
     assert rows[1, :130].tolist() == [0, 1, *range(3, 131)]
+
+
+# Kills: window rows in the places of entries.
+def test_places_of_entries_are_empty_until_they_are_named() -> None:
+    rows, lengths = window_part(
+        torch.tensor([9, -1], dtype=torch.int32), torch.tensor([30, 0], dtype=torch.int32), 4, 3
+    )
+    assert rows[0].tolist() == [-1, -1, *range(30, 40)] + [-1] * 244
+    assert (rows[1] == -1).all()
+    assert lengths.tolist() == [12, 0]
 
 
 # Kills: rows rebuilt per layer, and a selection of one layer that another layer sees.

@@ -68,6 +68,8 @@ def test_compressed_lists() -> None:
     assert entries[3].tolist() == [80, 81] + [-1] * 62
     assert build(5, pages=33).c128_page_indices.shape == (1, 128)
     assert (made.c4_sparse_page_indices == -1).all() and (made.c4_sparse_raw_indices == -1).all()
+    made.c4_sparse_page_indices.fill_(5)
+    assert (made.c4_sparse_raw_indices == -1).all()
     with pytest.raises(BadInput, match="ratio 2"):
         made.lists(2)
 

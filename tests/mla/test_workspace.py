@@ -20,7 +20,7 @@ def test_it_grows_to_exactly_what_is_asked_and_never_shrinks() -> None:
     assert seven.data_ptr() != three.data_ptr()
     assert (seven.shape, workspace.rows) == ((7, 1, 512), 7)
     assert seven.untyped_storage().nbytes() == 7 * 512 * 2
-    assert workspace.get(3).data_ptr() == seven.data_ptr()
+    assert workspace.get(3).data_ptr() == workspace.get(7).data_ptr() == seven.data_ptr()
 
 
 # Kills: a buffer that is cleared when it is handed out, old rows that growth overwrites.
