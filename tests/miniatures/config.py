@@ -114,13 +114,6 @@ class HeadsOfAllRanks(Configured):
         values["local_heads"] = config["num_attention_heads"]
 
 
-class PadsConfiguredToAllHeads(Configured):
-    """Calls the kernel with all heads of the model."""
-
-    def told(self, values: dict[str, Any], config: Mapping[str, Any], options: ServerOptions) -> None:
-        values["padded_heads"] = config["num_attention_heads"]
-
-
 class YarnOnWindowLayers(Configured):
     """Has one rope object for the model."""
 
