@@ -5,12 +5,18 @@ from itertools import islice
 import pytest
 
 from dsv4_conformance.cases.case import AttentionCase, Case, FormatCase, HeadCase, PaddedCase, RankCase
+from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.families import FAMILIES, family
 from dsv4_conformance.cases.profiles import Size, load_profiles
 from dsv4_conformance.errors import HarnessError
 
 ATTENTION = ("SparseDecode", "SparsePrefill")
-ONLY = {"heads": ("HeadLayout",), "kv_tokens": ("KVPageFormat", "IndexKeyFormat"), "two_scopes": ("SparseDecode",)}
+ONLY = {
+    "heads": ("HeadLayout",),
+    "kv_tokens": ("KVPageFormat", "IndexKeyFormat"),
+    "two_scopes": ("SparseDecode",),
+    **dict.fromkeys(CONFIG_FAMILIES, ("EngineConfig",)),
+}
 SIZES: tuple[Size, ...] = ("laptop", "gpu")
 
 
