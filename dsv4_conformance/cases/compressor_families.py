@@ -38,7 +38,7 @@ CUTS: Curated = {
     128: (
         "p0:127 d0 d0 p0:126 d0 d0",
         "p0:300",
-        "p0:130 p0:130 p0:130",
+        "p0:126 p0:131 p0:130",
         "p0:128 p0:128",
         "p0:100 p0:27 d0 p0:1 p0:128",
         "p0:5 p0:250 d0 p0:600",
@@ -198,7 +198,7 @@ def _pooling(data: tuple[CompressorData, ...], ratios: tuple[int, ...] = (4, 128
             ratio, dim = kinds[index % len(kinds)]
             turn = index // len(kinds)
             hidden = HIDDEN[size][turn % 4]
-            kind, number = data[(index + turn) % len(data)], seed * 1_000_003 + index
+            kind, number = data[(index % len(kinds) + turn) % len(data)], seed * 1_000_003 + index
             yield CompressorCase(surface, ratio, schedules[ratio][turn % 4], dim, hidden, kind, number)
             index += 1
 

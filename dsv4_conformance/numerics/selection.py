@@ -49,8 +49,6 @@ def exact_scores(
     w = indexer.head_weights(spec, x)
     stored = keys.to(torch.float64)
     scores = indexer.scores(iq, w, stored)
-    if not scores.numel():
-        return Exact(scores, scores.new_zeros(len(scores)))
     noise = FLOAT32 * scores.abs().amax(1)
     if spec.quantised:
         noise += FLIPS * E4M3_TOP_STEP * (w.abs() * iq.abs().amax(-1)).amax(1) * stored.abs().max()

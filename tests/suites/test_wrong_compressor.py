@@ -1,4 +1,4 @@
-"""Each wrong compressor is rejected, by the requirement that is there for its mistake, on the default profile."""
+"""Each wrong compressor is rejected, by the requirement that is there for its mistake, on the profile kill, the start of default."""
 
 import pytest
 
@@ -45,14 +45,14 @@ def adapter(name: str) -> type[Implementation]:
 # Kills: any check taken out of the suite, any case that its mistakes need, any budget widened.
 @pytest.mark.parametrize(("name", "requirement"), [(name, r) for name, rs in WRONG.items() for r in rs])
 def test_wrong_compressor_is_rejected(name: str, requirement: str) -> None:
-    assert first_failure(adapter(name), requirement) is not None
+    assert first_failure(adapter(name), requirement, "kill") is not None
 
 
 # Kills: forks that nobody continues, continuations that no token follows, prefixes of one length only.
 @pytest.mark.parametrize("name", PREFIXES)
 def test_wrong_handover_of_a_prefix_is_rejected(name: str) -> None:
     wrong: type[Implementation] = getattr(prefixes, name)
-    assert first_failure(wrong, "INV-30") is not None
+    assert first_failure(wrong, "INV-30", "kill") is not None
 
 
 # Kills: a prefix check that a right layer fails.
