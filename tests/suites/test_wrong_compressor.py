@@ -1,4 +1,4 @@
-"""Each wrong compressor is rejected, by the requirement that is there for its mistake, on the profile kill, the start of default."""
+"""Each wrong compressor is rejected by the requirement for its mistake, on kill, the start of the default profile."""
 
 import pytest
 
