@@ -89,9 +89,11 @@ def test_a_replay_leaves_memory_alone_and_does_not_wait(subject: Subject, case: 
             raise ConformanceFailure(f"replay raised {summary_of(error)}") from error
         finally:
             torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
         held = sum(part.untyped_storage().nbytes() for part in result[:4] if part is not None)
         grown.append(torch.cuda.memory_allocated() - before - held)
         run.keep(step, result)
+        del result
     run.judge()
     subject.note(bytes_grown=grown)
     subject.expect(sum(grown[1:]) <= 0, f"replays took memory for good: {grown} bytes beside their results.")
