@@ -26,7 +26,8 @@ from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.spec.weights import LayerSpec
 
 Token = tuple[int, int]
-"""Where a token comes from: (sequence, attempt) of the stream that its position reads."""
+"""Where a token comes from: (sequence, attempt) of the stream that its position reads; a sequence's attempts count its
+rejected drafts and its releases."""
 
 
 @dataclass
@@ -42,11 +43,10 @@ class Rows:
 
 @dataclass
 class Stream:
-    """A sequence: where each of its tokens comes from, rows not judged yet, and how often drafts were rejected."""
+    """A sequence: where each of its tokens comes from, and rows not judged yet."""
 
     tokens: list[Token] = field(default_factory=list)
     pending: list[Rows] = field(default_factory=list)
-    attempt: int = 0
 
 
 class LayerRun:
@@ -72,6 +72,7 @@ class LayerRun:
         self.paths: list[str] = []
         self._root, self._changed = weights_root(case), changed or {}
         self._sources: dict[Token, Tensor] = {}
+        self._attempts: dict[int, int] = {}
         self.graphs: dict[int, Opened] = {}
 
     def run(self, judge: bool = True, graph_rows: int = 0) -> LayerRun:
@@ -99,11 +100,11 @@ class LayerRun:
                 if judge:
                     self.judge(sequence)
                 self.streams[sequence].pending.clear()
+                # What is written next, also by the next sequence of this number, is not what stands there.
+                self._attempts[sequence] = self._attempts.get(sequence, 0) + 1
                 if step.kind == "keep":
                     self.session.truncate(sequence, length)
-                    stream = self.streams[sequence]
-                    del stream.tokens[length:]
-                    stream.attempt += 1
+                    del self.streams[sequence].tokens[length:]
                 else:
                     self.session.release(sequence)
                     del self.streams[sequence]
@@ -134,7 +135,7 @@ class LayerRun:
         for sequence, count in step.parts:
             stream = self.streams.setdefault(sequence, Stream())
             first = len(stream.tokens)
-            stream.tokens += [(sequence, stream.attempt)] * count
+            stream.tokens += [(sequence, self._attempts.get(sequence, 0))] * count
             made.append(Segment(sequence, self._rows(sequence, stream.tokens[first:], first)))
         return made
 
