@@ -62,8 +62,8 @@ class Streams:
 
 
 def token_streams(case: CompressorCase, device: torch.device | str) -> Streams:
-    """The tokens of a case; in kind gate_peak dim 0 is 1 in the marked token of each window, else 0."""
-    change = (lambda rows: _marked(case, rows)) if case.data == "gate_peak" else None
+    """The tokens of a case. Dim 0 is 1 in every token (kind equal), or in one of each window and else 0 (gate_peak)."""
+    change = (lambda rows: _marked(case, rows)) if case.data in ("equal", "gate_peak") else None
     return Streams(case.digest(), case.hidden, longest(case.schedule), device, change)
 
 
@@ -81,7 +81,7 @@ def _marked(case: CompressorCase, rows: Tensor) -> Tensor:
     windows = -(-len(rows) // case.ratio)
     place = torch.arange(windows, device=rows.device) * case.ratio + marks(case, windows, rows.device)
     marked = rows.clone()
-    marked[:, 0] = 0
+    marked[:, 0] = case.data == "equal"
     marked[place[place < len(rows)], 0] = 1
     return marked
 
@@ -103,8 +103,11 @@ def _special(case: CompressorCase, given: CompressorWeights) -> CompressorWeight
     """The weights that a kind of data asks for."""
     flat = replace(given, wgate=torch.zeros_like(given.wgate), ape=torch.zeros_like(given.ape))
     if case.data == "equal":
-        bias = given.ape[:1, : case.dim]  # one per channel, the same in both halves
-        return replace(flat, ape=bias.repeat(case.ratio, given.ape.shape[1] // case.dim))
+        halves = given.ape.shape[1] // case.dim
+        # One bias and one gate per channel, the same in both halves. Channels differ, and by their gate, so that slots
+        # that should not exist weigh more in some than in others: a common factor the norm would hide.
+        flat.wgate[:, 0] = given.ape[1, : case.dim].repeat(halves) * 4
+        return replace(flat, ape=given.ape[:1, : case.dim].repeat(case.ratio, halves))
     if case.data == "ape_peak":
         slot, channel = peaks(case, given.ape.device), torch.arange(case.dim, device=given.ape.device)
         # Slots 0 to 3 of ratio 4 are the A halves of the window before, 4 to 7 the B halves of the own one.

@@ -3,7 +3,7 @@
 import pytest
 
 from dsv4_conformance.implementations.api import Implementation
-from tests.miniatures import compressor, prefixes
+from tests.miniatures import compressor, low_precision, prefixes
 from tests.suites.runs import first_failure
 
 # Session -> the requirements that must reject it, each alone.
@@ -60,10 +60,12 @@ def test_right_handover_of_a_prefix_passes() -> None:
     assert first_failure(prefixes.Prefixed, "INV-30", "kill") is None
 
 
-# Kills: checks that only the built-in implementation passes. This one is written apart from it.
+# Kills: checks that only the built-in implementation passes. These are written apart from it,
+# one in bfloat16.
 @pytest.mark.parametrize("requirement", REQUIREMENTS)
 def test_a_right_compressor_of_another_build_passes(requirement: str) -> None:
     assert first_failure(compressor.Compressing, requirement, "kill") is None
+    assert first_failure(low_precision.RoundedCompressing, requirement, "kill") is None
 
 
 # Kills: a mistake that no requirement is named for, a requirement that no mistake is named for.

@@ -3,7 +3,7 @@
 import pytest
 
 from dsv4_conformance.implementations.api import Implementation
-from tests.miniatures import indexer
+from tests.miniatures import indexer, low_precision
 from tests.suites.runs import first_failure
 
 # Session -> the requirements that must reject it, each alone.
@@ -56,10 +56,12 @@ def test_wrong_indexer_is_rejected(name: str, requirement: str) -> None:
     assert first_failure(adapter(name), requirement, "kill") is not None
 
 
-# Kills: checks that only the built-in implementation passes. This one is written apart from it.
+# Kills: checks that only the built-in implementation passes. These are written apart from it,
+# one in bfloat16.
 @pytest.mark.parametrize("requirement", REQUIREMENTS)
 def test_a_right_indexer_of_another_build_passes(requirement: str) -> None:
     assert first_failure(indexer.Indexing, requirement, "kill") is None
+    assert first_failure(low_precision.RoundedIndexing, requirement, "kill") is None
 
 
 # Kills: a mistake that no requirement is named for, a requirement that no mistake is named for.
