@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from dsv4_conformance.implementations.state_api import (
     STATE_METHODS,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SURFACE_METHODS: Mapping[str, tuple[str, ...]] = {
     "SparseDecode": ("decode",),
     "SparsePrefill": ("prefill",),
+    "DecodePlan": ("new_plan", "decode_planned"),
     "KVPageFormat": ("pack", "unpack"),
     "IndexKeyFormat": ("pack_index_keys", "unpack_index_keys"),
     "SlotMapping": ("compressed_slots",),
@@ -175,6 +176,14 @@ class Implementation(StatefulSurfaces):
 
     def decode(self, call: DecodeCall) -> DecodeResult:
         """SparseDecode: spec §8, §10."""
+        raise NotImplementedError
+
+    def new_plan(self) -> Any:
+        """DecodePlan: an empty scheduler plan, filled by the first ``decode_planned`` that uses it. Spec §10."""
+        raise NotImplementedError
+
+    def decode_planned(self, call: DecodeCall, plan: Any) -> DecodeResult:
+        """DecodePlan: ``decode`` under a plan of these shapes and lengths; raises for one of other shapes. Spec §10."""
         raise NotImplementedError
 
     def prefill(self, call: PrefillCall) -> PrefillResult:

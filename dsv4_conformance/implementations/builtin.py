@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dsv4_conformance import __version__
+from dsv4_conformance.errors import BadInput
 from dsv4_conformance.implementations.api import (
     AttentionConvention,
     Convention,
@@ -54,6 +55,7 @@ class Builtin(Implementation):
     surfaces: ClassVar[Mapping[str, Convention]] = {
         "SparseDecode": AttentionConvention(topk_multiple=1, accepts_out=True),
         "SparsePrefill": AttentionConvention(topk_multiple=1, accepts_out=True),
+        "DecodePlan": PlainConvention(),
         "KVPageFormat": FormatConvention(),
         "IndexKeyFormat": FormatConvention(),
         "SlotMapping": PlainConvention(),
@@ -78,6 +80,20 @@ class Builtin(Implementation):
 
         done = sparse_decode(call.q, call.window, call.extra, call.sink, call.scale, call.out, call.lse)
         return DecodeResult(*done)
+
+    def new_plan(self) -> list[tuple[int, ...]]:
+        """DecodePlan: the shapes of the call that the plan was made for; empty until there is one."""
+        return []
+
+    def decode_planned(self, call: DecodeCall, plan: list[tuple[int, ...]]) -> DecodeResult:
+        """DecodePlan: spec §10. The torch kernel plans nothing; a plan is bound to its shapes all the same."""
+        scopes = [scope for scope in (call.window, call.extra) if scope is not None]
+        shapes = (*call.q.shape[:3], *(n for scope in scopes for n in (scope.page_size, scope.indices.shape[2])))
+        if not plan:
+            plan.append(shapes)
+        if plan[0] != shapes:
+            raise BadInput(f"the plan was made for shapes {plan[0]} and the call has {shapes}; make a new plan.")
+        return self.decode(call)
 
     def prefill(self, call: PrefillCall) -> PrefillResult:
         """SparsePrefill: spec §8, §11."""

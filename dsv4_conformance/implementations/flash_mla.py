@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from importlib import metadata
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.implementations.api import (
@@ -16,6 +16,7 @@ from dsv4_conformance.implementations.api import (
     DecodeResult,
     Identity,
     Implementation,
+    PlainConvention,
     PrefillCall,
     PrefillResult,
 )
@@ -58,6 +59,7 @@ class FlashMLA(Implementation):
     surfaces: ClassVar[Mapping[str, Convention]] = {
         "SparseDecode": AttentionConvention(topk_multiple=64),
         "SparsePrefill": AttentionConvention(topk_multiple=128),
+        "DecodePlan": PlainConvention(),
     }
 
     @classmethod
@@ -85,7 +87,15 @@ class FlashMLA(Implementation):
             )
 
     def decode(self, call: DecodeCall) -> DecodeResult:
-        """SparseDecode: spec §10."""
+        """SparseDecode: spec §10, under a plan of its own."""
+        return self.decode_planned(call, self.new_plan())
+
+    def new_plan(self) -> Any:
+        """DecodePlan: an empty ``FlashMLASchedMeta``."""
+        return self._engine.get_mla_metadata()[0]
+
+    def decode_planned(self, call: DecodeCall, plan: Any) -> DecodeResult:
+        """DecodePlan: spec §10. The engine asserts that a plan is used for its shapes; lengths it does not check."""
         heads = call.q.shape[2]
         extra = call.extra
         out, lse = self._engine.flash_mla_with_kvcache(
@@ -94,7 +104,7 @@ class FlashMLA(Implementation):
             block_table=None,
             cache_seqlens=None,
             head_dim_v=HEAD_DIM,
-            tile_scheduler_metadata=self._engine.get_mla_metadata()[0],
+            tile_scheduler_metadata=plan,
             softmax_scale=call.scale,
             is_fp8_kvcache=True,
             indices=call.window.indices,

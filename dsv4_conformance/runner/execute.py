@@ -97,8 +97,8 @@ def returned_outputs(call: Call, convention: AttentionConvention) -> tuple[str, 
     return tuple(name for name in _wanted(call) if name != "max_logits" or convention.returns_max_logits)
 
 
-def run_guarded(implementation: Implementation, call: Call) -> Outputs:
-    """Run ``call`` on ``implementation`` and return copies of its outputs.
+def run_guarded(implementation: Implementation, call: Call, plan: Any = None) -> Outputs:
+    """Run ``call`` on ``implementation``, under ``plan`` if one is given, and return copies of its outputs.
 
     Raises NotApplicable (outside the declaration), ConformanceFailure (the adapter raised), ContractViolation (changed
     inputs, wrong shape, dtype or device, writes outside an output, another output than the given one). Memory errors
@@ -119,7 +119,11 @@ def run_guarded(implementation: Implementation, call: Call) -> Outputs:
     else:
         poison_allocator(list(wanted.values()), call.q.device)
     try:
-        result = implementation.decode(call) if isinstance(call, DecodeCall) else implementation.prefill(call)
+        result: Any
+        if plan is not None:
+            result = implementation.decode_planned(call, plan)  # type: ignore[arg-type]
+        else:
+            result = implementation.decode(call) if isinstance(call, DecodeCall) else implementation.prefill(call)
         if call.q.is_cuda:
             torch.cuda.synchronize()
     except (torch.OutOfMemoryError, MemoryError):

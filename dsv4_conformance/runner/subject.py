@@ -58,10 +58,10 @@ class Subject:
         """The float64 answer to ``call`` and its budgets."""
         return truth_of(problem_of(call), SCRATCH[self.device.type])
 
-    def run(self, call: Call) -> Outputs:
-        """Run the implementation; guards and declarations are checked, values are not."""
+    def run(self, call: Call, plan: Any = None) -> Outputs:
+        """Run the implementation, under a scheduler plan if given; guards and declarations are checked, values not."""
         self._calls += 1
-        return run_guarded(self.implementation, call)
+        return run_guarded(self.implementation, call, plan)
 
     def judge(self, call: Call, expected: Truth | None = None, heads: slice = slice(None)) -> Outputs:
         """Run ``call`` and compare every output with ``expected`` (default: the oracle on this very call).
