@@ -3,7 +3,7 @@
 import pytest
 
 from dsv4_conformance.implementations.api import Implementation
-from tests.miniatures import indexer, low_precision
+from tests.miniatures import indexer, indexer_selection, low_precision
 from tests.suites.runs import first_failure
 
 # Session -> the requirements that must reject it, each alone.
@@ -43,11 +43,12 @@ WRONG = {
     "SlotsOfTheFirstRow": ("INV-35",),
     "SlotsOfTheFirstSequence": ("INV-35",),
 }
+BOTH = vars(indexer) | vars(indexer_selection)
 REQUIREMENTS = [f"INV-{n}" for n in range(31, 38)]
 
 
 def adapter(name: str) -> type[Implementation]:
-    return indexer.adapter(getattr(indexer, name))
+    return indexer.adapter(BOTH[name])
 
 
 # Kills: any check taken out of the suite, any case that its mistakes need, any band widened.
@@ -68,7 +69,7 @@ def test_a_right_indexer_of_another_build_passes(requirement: str) -> None:
 def test_every_mistake_has_a_requirement_and_every_requirement_a_mistake() -> None:
     sessions = {
         name
-        for name, value in vars(indexer).items()
+        for name, value in BOTH.items()
         if isinstance(value, type) and issubclass(value, indexer.Small) and value is not indexer.Small
     }
     assert sessions == set(WRONG)
