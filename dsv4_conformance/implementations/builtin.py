@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -193,15 +194,20 @@ class Builtin(Implementation):
         return build_metadata([0] * len(positions), positions, batch.page_table, batch.index_topk)
 
     def open_layer(self, spec: LayerSpec) -> LayerSession:
-        """AttentionLayer: spec §2, §15. All layers of one precision share the workspace of sparse prefill (§13.1)."""
+        """AttentionLayer: spec §2, §15. All layers of one precision share the workspace of sparse prefill (§13.1).
+
+        The environment's switch decides whether path "auto" prefills with it; explicit paths are honoured.
+        """
         import torch
 
+        from dsv4_conformance.mla.config_checks import switch
         from dsv4_conformance.mla.layer import AttentionLayer
         from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
 
         dtype = getattr(torch, spec.precision)
         rows = self._workspaces.setdefault(spec.precision, SparsePrefillWorkspace(self.device, dtype))
-        return cast("LayerSession", AttentionLayer(spec, self.device, workspace=rows))
+        sparse = switch(os.environ) != "off"
+        return cast("LayerSession", AttentionLayer(spec, self.device, workspace=rows, sparse_prefill=sparse))
 
     def resolve_config(
         self, config: Mapping[str, Any], options: ServerOptions, environment: Mapping[str, str]

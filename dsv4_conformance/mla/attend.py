@@ -104,8 +104,8 @@ class Attention:
         with self.workspace.use(cache.workspace_rows(self._ratio)) as rows:
             if head:
                 assert self._caches.compressed is not None
-                rows[:head, 0] = self._caches.compressed.load(cache.token_ids(self._ratio))
-            rows[head:, 0] = self._caches.window.load(cache.window_token_ids())
+                self._caches.compressed.load(cache.token_ids(self._ratio), rows[:head, 0])
+            self._caches.window.load(cache.window_token_ids(), rows[head:, 0])
             return self._kernels.rows(q, rows, indices, lengths, self._sink.get(), self._scale)
 
     def _chunk_cache(self, meta: DSV4Metadata, runs: Sequence[Extended], rows: int) -> SparsePrefillChunkCache:

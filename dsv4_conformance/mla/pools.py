@@ -63,13 +63,18 @@ class KVPool:
         _put(data, place, payload, kept)
         _put(scales[..., : PageLayout.TILES], place, exponents, kept)
 
-    def load(self, slots: Tensor) -> Tensor:
-        """Rows ``(..., 512)`` at slots int ``(...)`` below the capacity, dequantised; a negative slot gives zeros."""
+    def load(self, slots: Tensor, out: Tensor | None = None) -> Tensor:
+        """Rows ``(..., 512)`` at slots int ``(...)`` below the capacity, dequantised; a negative slot gives zeros.
+
+        They go into ``out``, if given, which may be a view of a larger buffer.
+        """
         if not self.quantised:
-            return _take(self.buffer, slots)
-        rows = torch.empty(*slots.shape, HEAD_DIM, dtype=self.dtype, device=slots.device)
-        kv_format.load_rows(self._pages, slots, rows)
-        return rows
+            rows = _take(self.buffer, slots)
+            return rows if out is None else out.copy_(rows)
+        if out is None:
+            out = torch.empty(*slots.shape, HEAD_DIM, dtype=self.dtype, device=slots.device)
+        kv_format.load_rows(self._pages, slots, out)
+        return out
 
     def poison(self, pages: Iterable[int]) -> None:
         """Fill with NaN all pages but the live ``pages``, and in these the bytes that the format never reads."""

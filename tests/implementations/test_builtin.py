@@ -1,10 +1,19 @@
 """The built-in adapter: what it declares, and that each surface reaches its kernel. The kernels: tests/mla."""
 
+from typing import cast
+
+import pytest
 import torch
 
-from dsv4_conformance.implementations.api import SURFACE_METHODS
+from dsv4_conformance.cases.attention_inputs import build
+from dsv4_conformance.cases.case import AttentionCase, ScopeShape
+from dsv4_conformance.cases.layer_case import LayerCase
+from dsv4_conformance.cases.layer_inputs import spec_of
+from dsv4_conformance.errors import BadInput
+from dsv4_conformance.implementations.api import SURFACE_METHODS, DecodeCall
 from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.implementations.declarations import check_declarations
+from dsv4_conformance.implementations.state_api import Segment
 
 
 def test_it_offers_every_surface() -> None:
@@ -63,3 +72,36 @@ def test_without_tensor_parallelism_each_parameter_serves_itself() -> None:
     first, second = torch.zeros(64), torch.ones(64)
     assert builtin.local_sink(first, 0, 1) is first
     assert builtin.local_sink(second, 0, 1) is second
+
+
+# Kills: a switch that the layer does not read, one that overrides an explicit path, and a default of off.
+def test_the_environment_switches_sparse_prefill_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = LayerCase("AttentionLayer", 0, "p0:3")
+    spec = spec_of(case, "cpu")
+    x = Segment(0, torch.ones(3, 256))
+    paths = {}
+    for word in ("", "0", "1"):
+        monkeypatch.delenv("DSV4_SPARSE_PREFILL", raising=False)
+        if word:
+            monkeypatch.setenv("DSV4_SPARSE_PREFILL", word)
+        layer = Builtin("cpu").open_layer(spec)
+        paths[word] = (layer.step([x]).path, layer.step([x], path="sparse").path)
+    assert paths == {"": ("sparse", "sparse"), "0": ("paged", "sparse"), "1": ("sparse", "sparse")}
+    monkeypatch.setenv("DSV4_SPARSE_PREFILL", "perhaps")
+    with pytest.raises(BadInput, match="DSV4_SPARSE_PREFILL is 'perhaps'"):
+        Builtin("cpu").open_layer(spec)
+
+
+# Kills: a plan that is bound to nothing, and one that is bound to contents.
+def test_a_plan_is_bound_to_the_shapes_of_its_first_call() -> None:
+    builtin = Builtin("cpu")
+    case = AttentionCase("SparseDecode", 2, 1, 8, ScopeShape(70, 64, 64))
+    calls = build(case, "cpu"), build(case.with_(seed=1), "cpu"), build(case.with_(h_q=16), "cpu")
+    assert all(isinstance(call, DecodeCall) for call in calls)
+    call, other, wider = cast("tuple[DecodeCall, ...]", calls)
+    plan = builtin.new_plan()
+    first = builtin.decode_planned(call, plan)
+    assert torch.equal(builtin.decode_planned(other, plan).out, builtin.decode(other).out)
+    assert torch.equal(builtin.decode_planned(call, plan).out, first.out)
+    with pytest.raises(BadInput, match="make a new plan"):
+        builtin.decode_planned(wider, plan)

@@ -29,6 +29,7 @@ def test_every_surface_can_be_declared_with_its_own_convention() -> None:
     surfaces = {
         "SparseDecode": AttentionConvention(h_q=(64, 128), page_sizes=(2, 64, 256)),
         "SparsePrefill": AttentionConvention(lse_base="2", lonely_lse="-inf"),
+        "DecodePlan": PlainConvention(),
         "KVPageFormat": FormatConvention(ue8m0_floor="scale_1e-4"),
         "IndexKeyFormat": FormatConvention(),
         "SlotMapping": PlainConvention(),
