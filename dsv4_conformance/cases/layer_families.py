@@ -12,26 +12,36 @@ from dsv4_conformance.spec.weights import Precision
 
 RATIOS = (4, 128, 0)
 SCHEDULES = (
-    # Prefixes, a chunk longer than the window, rejected drafts, decode joined by a new sequence, reuse of freed pages.
-    "p0:70+1:5~3 p0:9+1:130 d0+1~1 v0:4+1:3 k0:81 x d0+1 r1 p1:36 d1+0",
-    # Every chunk ends inside a group of 4 or next to its edge; the window fills up; page edge at 256.
-    "p0:1 p0:2 p0:1 p0:124 d0 d0 p0:126 d0 d0 d0",
-    # More entries than index_topk (64 of the tiny model), two sequences of other lengths, a shared prefix.
-    "p0:300+1:3 x p0:1+1:253 d0+1 f0>2:256 r0 x p2:5 d2+1",
+    # Prefixes, a chunk longer than the window, drafts rejected within a group of 4, decode joined by a new sequence,
+    # reuse of freed pages.
+    "p0:70+1:5~3 p0:9+1:130 d0+1~1 v0:4+1:3 k0:82 x d0+1 r1 p1:36 d1+0",
     # Drafts around a group of 128 and a rejection across it.
     "p0:126+1:255 v0:4+1:4 k0:127 k1:256 v0:3+1:3 k0:128 d0+1 i d0~2",
+    # Every chunk ends inside a group of 4 or next to its edge; the window fills up; page edge at 256.
+    "p0:1 p0:2 p0:1 p0:124 d0 d0 p0:126 d0 d0 d0",
+    # More entries than index_topk (64 of the tiny model), a page edge, a page given back by a rejection, a prefix that
+    # is shared, a sequence that starts on the pages of a released one.
+    "p0:300+1:3~3 x p0:1+1:252 d0+1~1 v0:4+1:3 k0:303 k1:256 d0+1 f0>2:256 r0 x p2:5+3:60 d2+1",
 )
 PREFILLS = (
-    "p0:70+1:5 p0:9+1:130+2:1",
+    # Two batches of as many rows, with other lengths.
+    "p0:70+1:5 p0:9+1:66 p0:9+1:130+2:1",
     "p0:300 p0:3+1:128 p0:129+1:2",
     "p0:127+1:4+2:259 p0:2+1:1+2:1",
     "p0:1 p0:600",
 )
 DECODES = (
-    # Captured with rows of nobody, replayed longer, shorter, with fewer rows, then with other sequences.
-    "p0:130+1:3+2:255 d0+1+2 d1 d2+0 r0 p3:64 d3+1 d3 d1+2+3",
-    "p0:5 d0 d0 d0 p1:300 d1+0 d1 r1 p1:1 d1+0",
+    # Captured with rows of nobody, replayed longer, shorter, with fewer rows while another sequence takes the pages of
+    # the row that is gone, then with other sequences.
+    "p0:130+1:3+2:255 d0+1+2 d1 d2+0 r0 p3:140 d1 d3+1 d3 d1+2+3",
     "p0:127+1:511 d0+1 d0+1 k0:126 p0:1 d0 d1+0",
+    "p0:5 d0 d0 d0 p1:300 d1+0 d1 r1 p1:1 d1+0",
+)
+PREFILL_REPLAYS = (
+    # Chunks that end around groups of 128 and around a page, and 65 entries of 4 in the end.
+    "p0:127 p0:2+1:3 p0:126 p0:1+1:125 p0:5+1:1 v0:3 k0:262 p0:2",
+    # Captured with rows of nobody, replayed with more and fewer rows, other sequences, freed pages, an eager step.
+    "p0:120+1:5 p0:9+1:66 p1:1 d0+1 r0 p2:129 p2:3+1:2",
 )
 PREFIXES = (
     # The source has gone on far beyond the cut, and is gone before the target goes on.
@@ -83,23 +93,23 @@ def draw_schedule(draws: Draws, budget: int) -> str:
 
 
 def _varied(schedules: tuple[str, ...], name: str) -> Callable[[str, Size, int], Iterator[Case]]:
-    """Each schedule with each ratio, flavours and paths in turn; then drawn schedules."""
+    """Each schedule at each ratio, then drawn ones; the first cases differ in schedule, ratio, flavour and path."""
 
     def stream(surface: str, size: Size, seed: int) -> Iterator[Case]:
         flavours = _FLAVOURS if size == "laptop" else (_FLAVOURS[1], _FLAVOURS[0], _FLAVOURS[1], _FLAVOURS[2])
         index = 0
         while True:
-            draws = Draws(name, size, seed, index)
-            group, ratio = divmod(index, 3)
-            text = schedules[group] if group < len(schedules) else draw_schedule(draws, DRAWN_TOKENS[size])
-            precision, quantised = flavours[(index + group) % len(flavours)]
+            turn, place = divmod(index, len(schedules))
+            known = turn < len(RATIOS)
+            text = schedules[place] if known else draw_schedule(Draws(name, size, seed, index), DRAWN_TOKENS[size])
+            precision, quantised = flavours[(place + place // 3 - turn) % len(flavours)]
             yield LayerCase(
                 surface,
-                RATIOS[ratio],
+                RATIOS[(place + turn) % len(RATIOS)],
                 text,
                 precision=precision,
                 quantised=quantised,
-                path=("sparse", "paged")[(index + index // 2) % 2],
+                path=("sparse", "paged")[(place + turn // 2) % 2],
                 seed=seed * 1_000_003 + index,
             )
             index += 1
@@ -155,7 +165,8 @@ LAYER_FAMILIES: dict[str, Callable[[str, Size, int], Iterator[Case]]] = {
     "layer_prefills": _varied(PREFILLS, "layer_prefills"),
     "layer_decodes": _varied(DECODES, "layer_decodes"),
     "layer_prefixes": _varied(PREFIXES, "layer_prefixes"),
-    "layer_exact": _exact(("p0:200+1:3 d0+1", "p0:131 p0:69 v0:2 d0", "p0:259+1:128 p0:5+1:2")),
+    "layer_prefill_replays": _varied(PREFILL_REPLAYS, "layer_prefill_replays"),
+    "layer_exact": _exact(("p0:200+1:3 d0+1", "p0:131+1:4 p0:69+2:130 v0:2+1:3 d0", "p0:259+1:128 p0:5+1:2")),
     "layer_first_tokens": _first_tokens,
     "layer_window": _of_ratio(0, ("p0:300 d0", "p0:129 p0:130 d0", "p0:200 v0:4")),
     "layer_indexed": _of_ratio(4, ("p0:255 d0", "p0:120 p0:90 v0:3", "p0:30+1:250 d0+1")),

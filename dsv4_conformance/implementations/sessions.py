@@ -125,7 +125,8 @@ class GraphSession(Protocol):
     """A captured step. On a CPU the same protocol runs on static buffers."""
 
     def replay(self, segments: Sequence[Segment]) -> LayerResult:
-        """One step: one token per segment in mode decode; rows the segments leave over are padding."""
+        """One step of the captured mode: one token per segment in decode, any number in prefill; rows that the segments
+        leave over are padding."""
 
     def addresses(self) -> Mapping[str, int]:
         """Storage addresses that captured kernels hold, by name; none may ever change."""
@@ -166,5 +167,5 @@ class LayerSession(Protocol):
     def load_sink(self, sink: Tensor) -> None:
         """An online weight update of attn_sink float32 ``(H,)``, the engine's refresh included."""
 
-    def capture(self, rows: int) -> GraphSession:
-        """Capture a decode step of ``rows`` rows."""
+    def capture(self, rows: int, mode: Mode = "decode") -> GraphSession:
+        """Capture a step of ``rows`` rows in mode decode, or in mode prefill: broken at attention (spec §14.4)."""

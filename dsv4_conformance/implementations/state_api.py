@@ -67,14 +67,14 @@ class ChunkCacheConvention:
 @dataclass(frozen=True)
 class LayerConvention:
     """Declarations for AttentionLayer. ``precisions`` and ``quantised``: what ``open_layer`` accepts; ``paths``: the
-    attention paths a prefill can be sent on; ``graphs``: ``capture`` works; ``tp``: attention-TP sizes, None = any;
-    ``lookback``: tokens that ``truncate`` can take back."""
+    attention paths a prefill can be sent on; ``graphs``: the modes that ``capture`` takes; ``tp``: attention-TP sizes,
+    None = any; ``lookback``: tokens that ``truncate`` can take back."""
 
     precisions: tuple[Precision, ...] = ("float32", "bfloat16")
     quantised: tuple[bool, ...] = (True, False)
     ratios: tuple[int, ...] = (0, 4, 128)
     paths: tuple[Path, ...] = ("paged", "sparse")
-    graphs: bool = True
+    graphs: tuple[Mode, ...] = ("decode", "prefill")
     tp: tuple[int, ...] | None = None
     lookback: int = 8
 
@@ -151,8 +151,9 @@ class LayerResult(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Server options that decide about attention. ``tp``: ranks in all, shared out over ``dp`` attention replicas
-    (attention-TP = tp / dp); ``cp``: prefill context parallelism; ``context``: tokens per request, 0 = the model's."""
+    """Server options that decide about attention. ``tp``: ranks in all, shared out over ``dp`` attention replicas and
+    ``cp`` ranks of prefill context parallelism (attention-TP = tp / dp / cp); ``context``: tokens per request, 0 = the
+    model's."""
 
     tp: int = 1
     dp: int = 1

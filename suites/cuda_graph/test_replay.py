@@ -1,4 +1,4 @@
-"""Captured decode steps of a layer: replays at other lengths, stable addresses, an idle host (INV-92 to 94, 54)."""
+"""Captured steps of a layer: replays at other lengths, stable addresses, an idle host (INV-92 to 94, 54)."""
 
 from dataclasses import replace
 
@@ -6,10 +6,11 @@ import torch
 
 from dsv4_conformance.cases.layer_case import LayerCase
 from dsv4_conformance.cases.layer_inputs import sinks, weights_root
-from dsv4_conformance.cases.schedule import BATCHES, steps
+from dsv4_conformance.cases.schedule import BATCHES, Step, steps
 from dsv4_conformance.errors import ConformanceFailure, NotApplicable
-from dsv4_conformance.implementations.state_api import LayerConvention
+from dsv4_conformance.implementations.state_api import LayerConvention, Mode
 from dsv4_conformance.runner.layer_run import LayerRun, unset_memory_is_nan
+from dsv4_conformance.runner.opened import Opened
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 from dsv4_conformance.texts import summary_of
@@ -19,15 +20,42 @@ ROWS = 4
 """Rows of the captured step: more than any schedule of these cases decodes at once, so every replay has padding."""
 
 
-def _captured(subject: Subject, case: LayerCase) -> LayerRun:
-    """A run whose decode step is captured before anything else happens."""
+def _opened(subject: Subject, case: LayerCase, mode: Mode) -> LayerRun:
+    """A run of a layer that can capture steps of ``mode``."""
     convention = subject.implementation.surfaces["AttentionLayer"]
     assert isinstance(convention, LayerConvention)
-    if not convention.graphs:
-        raise NotApplicable("the adapter declares that it captures no graphs.")
-    run = LayerRun(subject, case)
+    if mode not in convention.graphs:
+        raise NotApplicable(f"the adapter declares that it captures no step of mode {mode}.")
+    return LayerRun(subject, case)
+
+
+def _captured(subject: Subject, case: LayerCase) -> LayerRun:
+    """A run whose decode step is captured before anything else happens."""
+    run = _opened(subject, case, "decode")
     run.graphs[ROWS] = run.session.capture(ROWS)
     return run
+
+
+def _prefill_captured(subject: Subject, case: LayerCase) -> tuple[LayerRun, Opened]:
+    """A run whose prefill is captured, with three rows more than any batch has, before anything else happens."""
+    run = _opened(subject, case, "prefill")
+    batches = [sum(count for _, count in step.parts) for step in steps(case.schedule) if step.kind == "prefill"]
+    graph: Opened = run.session.capture(max(batches) + 3, mode="prefill")
+    return run, graph
+
+
+def _replay(run: LayerRun, graph: Opened, step: Step) -> None:
+    """A prefill as a replay, any other step eagerly."""
+    if step.kind == "prefill":
+        segments = run.segments(step)
+        run.keep(step, graph.replay(segments))
+    else:
+        run.do(step)
+
+
+def _same_addresses(subject: Subject, first: dict[str, int], now: dict[str, int]) -> None:
+    moved = sorted(name for name in first.keys() | now.keys() if first.get(name) != now.get(name))
+    subject.expect(not moved, f"{', '.join(moved)} moved while a captured graph holds the old address.")
 
 
 @requirement("INV-92", on=LAYER, cases="layer_decodes")
@@ -53,6 +81,28 @@ def test_a_replay_reads_no_row_that_is_not_in_the_batch(subject: Subject, case: 
         run.judge()
 
 
+@requirement("INV-92", on=LAYER, cases="layer_prefill_replays")
+def test_a_replayed_prefill_equals_the_eager_one(subject: Subject, case: LayerCase) -> None:
+    """INV-92: captured broken at attention, replayed with other lengths and sequences, NaN in what none of them has."""
+    with unset_memory_is_nan():
+        run, graph = _prefill_captured(subject, case)
+        for step in steps(case.schedule):
+            run.session.poison()
+            _replay(run, graph, step)
+        run.judge()
+
+
+@requirement("INV-93", on=LAYER, cases="layer_prefill_replays")
+def test_what_a_prefill_graph_holds_never_moves(subject: Subject, case: LayerCase) -> None:
+    """INV-93: the addresses that the pieces of a broken prefill hold are the same after every replay."""
+    run, graph = _prefill_captured(subject, case)
+    first = dict(graph.addresses())
+    subject.expect(bool(first), "the graph names no address that its kernels hold.")
+    for step in steps(case.schedule):
+        _replay(run, graph, step)
+        _same_addresses(subject, first, dict(graph.addresses()))
+
+
 @requirement("INV-93", on=LAYER, cases="layer_decodes")
 def test_what_a_graph_holds_never_moves(subject: Subject, case: LayerCase) -> None:
     """INV-93: the addresses that captured kernels hold are the same after every replay, and rows stay right."""
@@ -61,9 +111,7 @@ def test_what_a_graph_holds_never_moves(subject: Subject, case: LayerCase) -> No
     subject.expect(bool(first), "the graph names no address that its kernels hold.")
     for step in steps(case.schedule):
         run.do(step, graph_rows=ROWS)
-        now = dict(run.graphs[ROWS].addresses())
-        moved = sorted(name for name in first.keys() | now.keys() if first.get(name) != now.get(name))
-        subject.expect(not moved, f"{', '.join(moved)} moved while a captured graph holds the old address.")
+        _same_addresses(subject, first, dict(run.graphs[ROWS].addresses()))
     run.judge()
 
 
