@@ -86,7 +86,7 @@ def test_all_case_classes_are_checked_here() -> None:
     described = {
         name for name, value in vars(module).items() if isinstance(value, type) and hasattr(value, "canonical")
     }
-    assert described == {"_Described", "AttentionCase", "FormatCase", "HeadCase", "RankCase", "PaddedCase"}
+    assert described == {"_Described", "Case", "AttentionCase", "FormatCase", "HeadCase", "RankCase", "PaddedCase"}
 
 
 # Kills: two cases of different kinds with one text.
