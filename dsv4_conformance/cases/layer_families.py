@@ -144,7 +144,7 @@ def _first_tokens(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 def _layer_ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """Rank sets of 64 and 128 heads: tp 2, 4, 8 and 16; the case is that of rank 0, the test opens the others."""
-    shapes = (("tiny64", 8), ("tiny", 2), ("tiny128", 2), ("tiny64", 2), ("tiny128", 16), ("tiny64", 4))
+    shapes = (("tiny", 2), ("tiny64", 8), ("tiny128", 2), ("tiny64", 2), ("tiny128", 16), ("tiny64", 4))
     for index in range(3 * len(shapes)):
         geometry, tp = shapes[index % len(shapes)]
         precision, quantised = _FLAVOURS[index % 3]
