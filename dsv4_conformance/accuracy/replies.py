@@ -1,0 +1,107 @@
+"""What is in a server's reply. Nothing is guessed: what is not there is None or an error, never an empty answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from dsv4_conformance.accuracy.records import EndpointKind
+
+BROKEN_OFF = frozenset({"abort", "error", "cancelled"})
+"""Finish reasons of engines that gave a request up; nothing the model said."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a request. ``error`` is empty, or one sentence, and then nothing else of the reply counts.
+
+    ``refused`` marks an error that is the request's own fault and would come again.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    served: str = ""
+    error: str = ""
+    refused: bool = False
+    tries: int = 1
+    seconds: float = 0.0
+
+
+class Again(Exception):
+    """This try failed and another may not; ``wait_s``: how long the server asked to wait."""
+
+    def __init__(self, reason: str, wait_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
+def reply_from(content: bytes, kind: EndpointKind) -> Reply:
+    """The reply in the body of an HTTP 200. Raises Again where it holds none."""
+    value = json_or_none(content)
+    if not isinstance(value, dict):
+        raise Again("the reply is no JSON object")
+    choices = value.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise Again(f"the reply has no choices: {message(content)}")
+    choice = choices[0]
+    said = choice.get("message") if kind == "chat" else choice
+    if not isinstance(said, dict):
+        raise Again("the reply's choice has no message")
+    finish_reason = choice.get("finish_reason")
+    if finish_reason in BROKEN_OFF:
+        raise Again(f"the server broke off the reply (finish_reason {finish_reason})")
+    text = said.get("content") if kind == "chat" else said.get("text")
+    reasoning = said.get("reasoning_content") or said.get("reasoning")
+    text, reasoning = _apart(text if isinstance(text, str) else "", reasoning if isinstance(reasoning, str) else "")
+    usage = _object(value.get("usage"))
+    details = _object(usage.get("completion_tokens_details"))
+    reasoning_tokens = _count(details.get("reasoning_tokens"))
+    return Reply(
+        text=text,
+        reasoning=reasoning,
+        finish_reason=finish_reason if isinstance(finish_reason, str) else None,
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        reasoning_tokens=_count(usage.get("reasoning_tokens")) if reasoning_tokens is None else reasoning_tokens,
+        served=str(value.get("model") or ""),
+    )
+
+
+def _apart(text: str, reasoning: str) -> tuple[str, str]:
+    """A server without a reasoning parser sends ``reasoning</think>answer``; the answer must not be sought in there."""
+    before, mark, after = text.rpartition("</think>")
+    if mark and not reasoning:
+        return after, before.removeprefix("<think>")
+    if text.startswith("<think>") and not reasoning:
+        return "", text.removeprefix("<think>")  # cut off while thinking
+    return text, reasoning
+
+
+def json_or_none(content: bytes) -> Any:
+    """The JSON value in ``content``; None if it is not JSON."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def message(content: bytes) -> str:
+    """The server's own words, on one line."""
+    value = json_or_none(content)
+    found = value.get("error", value.get("message", value)) if isinstance(value, dict) else None
+    found = found.get("message", found) if isinstance(found, dict) else found
+    text = str(found) if found is not None else content[:400].decode("utf-8", "replace")
+    return " ".join(text.split())[:200] or "no message"
