@@ -1,6 +1,7 @@
 """Case families: named streams of cases, curated ones first, then seeded random draws without end. Torch-free."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from dsv4_conformance.cases.case import (
     AttentionCase,
@@ -17,7 +18,9 @@ from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.draws import Draws
 from dsv4_conformance.cases.layer_families import LAYER_FAMILIES
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
+from dsv4_conformance.cases.model_families import MODEL_FAMILIES
 from dsv4_conformance.cases.profiles import Size
+from dsv4_conformance.cases.property_families import PROPERTY_FAMILIES
 from dsv4_conformance.cases.state_families import STATE_FAMILIES
 from dsv4_conformance.errors import HarnessError
 
@@ -175,7 +178,20 @@ def _kv_tokens(surface: str, size: Size, seed: int) -> Iterator[Case]:
         index += 1
 
 
+def _plans(surface: str, size: Size, seed: int) -> Iterator[Case]:
+    """Decode calls whose shapes every sparse kernel is built for: 64 and 128 heads, widths in multiples of 64."""
+    for index, case in enumerate(_stream("plans", "SparseDecode", size, seed, lonely=False)):
+        lengths: Lengths = ("full", "mixed", "none")[index // 2 % 3]
+        scopes = [
+            scope and replace(scope, topk=-(-scope.topk // 64) * 64, lengths=lengths)
+            for scope in (case.window, case.extra)
+        ]
+        window, extra = scopes
+        yield case.with_(surface=surface, h_q=(64, 128)[index % 2], window=window, extra=extra)
+
+
 FAMILIES: dict[str, Family] = {
+    "plans": _plans,
     "core": _core,
     "rows": _rows,
     "sinks": _sinks,
@@ -192,6 +208,8 @@ FAMILIES: dict[str, Family] = {
     **COMPRESSOR_FAMILIES,
     **CONFIG_FAMILIES,
     **LAYER_FAMILIES,
+    **MODEL_FAMILIES,
+    **PROPERTY_FAMILIES,
     **STATE_FAMILIES,
 }
 
