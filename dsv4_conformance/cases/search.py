@@ -10,17 +10,18 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.strategies import SearchStrategy
 
 from dsv4_conformance.cases.property_case import PropertyCase
-from dsv4_conformance.cases.schedule import Step, steps
+from dsv4_conformance.cases.shorter import shorter
 
-TRIES_AFTER_A_FAILURE = 120
-"""Two in three searches end on their own after 60."""
+TRIES = 100
+"""Schedules that Hypothesis may try once one has failed; half of all searches end on their own after 50."""
+LAST_TRIES = 40
+"""Schedules that are tried when Hypothesis has done."""
 
 
 class _Fails(Exception):
@@ -33,9 +34,9 @@ class Search:
     If ``fails`` raises, nothing is tried any more, and ``run`` raises that.
     """
 
-    def __init__(self, fails: Callable[[str], bool], tries: int = TRIES_AFTER_A_FAILURE) -> None:
+    def __init__(self, fails: Callable[[str], bool], tries: int = TRIES, last_tries: int = LAST_TRIES) -> None:
         self.tried: dict[str, bool] = {}
-        self._fails, self._left = fails, tries
+        self._fails, self._left, self._polish = fails, tries, last_tries
         self._stopped: Exception | None = None
 
     def run(self, strategy: SearchStrategy[str], case: PropertyCase) -> str | None:
@@ -63,7 +64,8 @@ class Search:
             try:
                 every_schedule_holds()
             except _Fails as failure:
-                found = self._merged(str(failure))
+                self._left = self._polish
+                found = self._polished(str(failure), case.surface)
         if self._stopped is not None:
             raise self._stopped
         return found
@@ -86,19 +88,11 @@ class Search:
                 return False
         return self.tried[schedule]
 
-    def _merged(self, schedule: str) -> str:
-        """The same with prefills that follow each other in one, where that fails too: Hypothesis takes steps out and
-        makes numbers smaller, and does not try to add two up."""
-        parsed = steps(schedule)
-        for place, (one, other) in enumerate(pairwise(parsed)):
-            if one.kind == other.kind == "prefill":
-                counts = dict(one.parts)
-                for sequence, count in other.parts:
-                    counts[sequence] = counts.get(sequence, 0) + count
-                both = Step("prefill", tuple(counts.items()), max(one.padding, other.padding))
-                shorter = " ".join(step.text() for step in (*parsed[:place], both, *parsed[place + 2 :]))
-                if self._try(shorter):
-                    return self._merged(shorter)
+    def _polished(self, schedule: str, surface: str) -> str:
+        """The first of the ``shorter`` schedules that fails, and so on until none does."""
+        for candidate in shorter(schedule, surface):
+            if self._try(candidate):
+                return self._polished(candidate, surface)
         return schedule
 
 

@@ -19,8 +19,8 @@ from dsv4_conformance.cases.schedule import BATCHES, Kind, Step
 from dsv4_conformance.cases.schedule_rules import COMPRESSOR_KINDS, LOOKBACK, PAGE, Held
 
 SEQUENCES = 4
-SPARED = 32
-"""Tokens that prefills leave to decode and verify steps."""
+SPARED = 8
+"""One in so many tokens is left by prefills to decode and verify steps."""
 LANDINGS = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 23, 25, 27),
     *(63, 64, 66, 90, 125, 126, 127, 128, 129, 130, 254, 255, 256, 257, 259),
@@ -71,7 +71,7 @@ class Plan:
     """Turns wishes into a schedule of at most ``tokens`` new tokens, of a layer or of a Compressor."""
 
     def __init__(self, tokens: int, lookback: int, layer: bool) -> None:
-        self._left, self._layer = tokens, layer
+        self._left, self._spared, self._layer = tokens, tokens // SPARED, layer
         self._held = Held(lookback)
         self._batch = Step("idle")
         """The batch that may still grow; no batch if its kind is idle."""
@@ -119,7 +119,7 @@ class Plan:
     def _prefill(self, sequence: int, number: int) -> None:
         """Up to the length wanted, or by as many tokens if the sequence holds more."""
         length, held = LANDINGS[number], self._held.lengths.get(sequence, 0)
-        self._add("prefill", sequence, length - held if length > held else length, SPARED)
+        self._add("prefill", sequence, length - held if length > held else length, self._spared)
 
     def _decode(self, sequence: int, number: int) -> None:
         """One sequence, or for odd numbers all that live, from that one on; every other two with a row of nobody."""

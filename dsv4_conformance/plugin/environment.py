@@ -18,6 +18,7 @@ PACKAGES = (
     "triton",
     "numpy",
     "scipy",
+    "hypothesis",
     "pytest",
     "pytest-xdist",
     "pydantic",

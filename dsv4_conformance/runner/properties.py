@@ -11,7 +11,7 @@ from dsv4_conformance.cases.compressor_inputs import compressor_spec, token_stre
 from dsv4_conformance.cases.layer_case import LayerCase
 from dsv4_conformance.cases.property_case import PropertyCase
 from dsv4_conformance.cases.schedule_rules import LOOKBACK
-from dsv4_conformance.errors import ConformanceFailure
+from dsv4_conformance.errors import ConformanceFailure, NotApplicable
 from dsv4_conformance.implementations.registry import BUILT_IN
 from dsv4_conformance.numerics.layer import stored_rows
 from dsv4_conformance.oracle import layer_stages
@@ -56,12 +56,15 @@ def judge_schedules(subject: Subject, case: PropertyCase) -> None:
 def judge_schedule(subject: Subject, case: LayerCase | CompressorCase, graph_rows: int = 0) -> None:
     """Lead one session through its schedule; judge all it returned and what it stores in the end.
 
-    With ``graph_rows`` a layer's decode steps are replays of a step captured for as many rows.
+    With ``graph_rows`` a layer's decode steps are replays of a step captured for as many rows. Raises
+    ConformanceFailure, and NotApplicable outside what the adapter declares.
     """
     if isinstance(case, CompressorCase):
         spec, streams = compressor_spec(case, subject.device), token_streams(case, subject.device)
         LedCompressor(subject, spec, streams, case.schedule).judge()
         return
+    if graph_rows and "decode" not in getattr(subject.implementation.surfaces[case.surface], "graphs", ()):
+        raise NotApplicable("the adapter declares that it captures no decode steps.")
     run = LayerRun(subject, case).run(graph_rows=graph_rows)
     for sequence in run.streams:
         _judge_stored(run, sequence)
