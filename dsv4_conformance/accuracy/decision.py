@@ -62,7 +62,19 @@ def decide(golden: ArrayLike, runs: int, candidate: ArrayLike, repeats: int, rul
     return Decision(verdict, d, broken, np.asarray(by_mean), by_floor, np.asarray(by_question))
 
 
-def detectable(se: float, df: int, rule: Rule, power: float = 0.8) -> float:
-    """The true drop, as a fraction, that a look with standard error ``se`` fails with probability ``power`` or more."""
-    needed = max(t_quantile(rule.fail_confidence, df) * se, rule.margin / 2)
-    return min(needed, rule.floor) + t_quantile(power, df) * se
+def detectable(golden: ArrayLike, runs: int, repeats: int, rule: Rule, power: float = 0.8) -> float:
+    """The true drop, a fraction, spread over the questions, that one look fails with probability ``power``.
+
+    From the golden's own noise: it does not depend on what the candidate answered. A drop makes noise as well: what is
+    lost at random is lost in some passes only.
+    """
+    g = np.asarray(golden, dtype=np.float64) / runs
+    n = g.shape[-1]
+    noise = float((g * (1 - g)).sum()) * runs / (runs - 1) * (1 / runs + 1 / repeats) / n**2
+    least = difference(golden, runs, np.zeros(n), repeats).floor
+    certain, likely = t_quantile(rule.fail_confidence, n - 1), t_quantile(power, n - 1)
+    drop = rule.margin / 2
+    for _ in range(60):
+        se = max(np.sqrt(noise + drop * (1 - drop) / (n * repeats)), least)
+        drop = min(max(certain * se, rule.margin / 2), rule.floor) + likely * se
+    return float(drop)

@@ -1,0 +1,212 @@
+"""A golden of an accuracy task: what a trusted engine answered, question by question, over several passes.
+
+One JSON file: what was asked and how (the fingerprint), where it comes from, totals and measured noise, one row per
+question, and a SHA-256 over all of it. It holds ids, hashes, answers and counts, no text of a question or a reply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from dsv4_conformance.accuracy.records import AccuracyRun, json_line
+from dsv4_conformance.accuracy.tally import Tally, tally
+from dsv4_conformance.errors import BadInput
+
+FORMAT = "dsv4-accuracy-golden/1"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question over all passes. ``prompt``: hash of what was asked; ``expected``: the right answer; then numbers of
+    replies: right, cut at the token limit, without text, without an answer, read by a fall-back rule, with reasoning.
+    ``tokens``: completion tokens of all passes, None where the server counted none."""
+
+    item: str
+    prompt: str
+    expected: str
+    correct: int
+    truncated: int
+    empty: int
+    no_answer: int
+    fallback: int
+    reasoned: int
+    tokens: int | None
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A golden. ``runs``: passes, the same for every question; ``passes``: right answers of each pass; ``simulated``:
+    made with the simulated server, so that it says nothing about any model."""
+
+    name: str
+    task: str
+    model: str
+    endpoint: str
+    simulated: bool
+    runs: int
+    seed: int
+    fingerprint: dict[str, str]
+    provenance: dict[str, str]
+    passes: tuple[int, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """Ids of the questions, in order."""
+        return tuple(row.item for row in self.rows)
+
+    def counts(self, column: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """A column of the rows, one number per question; None counts as 0."""
+        return np.array([getattr(row, column) or 0 for row in self.rows], dtype=np.int64)
+
+    @property
+    def answers(self) -> int:
+        """Replies in all passes."""
+        return self.runs * len(self.rows)
+
+    @property
+    def score(self) -> float:
+        """Share of right answers."""
+        return float(self.counts("correct").sum() / self.answers)
+
+    @property
+    def mean_tokens(self) -> float | None:
+        """Mean completion tokens of a reply; None where the server counted none."""
+        if any(row.tokens is None for row in self.rows):
+            return None
+        return float(self.counts("tokens").sum() / self.answers)
+
+    @property
+    def noise(self) -> dict[str, float]:
+        """Measured noise: ``pass_sd``, standard deviation of one pass over the same questions, from the spread within
+        questions; ``ratio``, its variance over that of n coin tosses; ``observed_sd``, the spread of the passes."""
+        p = self.counts("correct") / self.runs
+        within = float((p * (1 - p)).mean()) * self.runs / (self.runs - 1)
+        n = len(self.rows)
+        binomial = self.score * (1 - self.score)
+        return {
+            "pass_sd": (within / n) ** 0.5,
+            "ratio": within / binomial if binomial else 0.0,
+            "observed_sd": float(np.std(np.array(self.passes) / n, ddof=1)),
+        }
+
+    def totals(self) -> dict[str, Any]:
+        """What a reader wants to see without adding rows."""
+        counted = ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")
+        totals: dict[str, Any] = {"answers": self.answers, "score": round(self.score, 6)}
+        totals |= {name: int(self.counts(name).sum()) for name in counted}
+        mean = self.mean_tokens
+        return totals | {"mean_tokens": None if mean is None else round(mean, 2)}
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of the content, independent of how the file is laid out."""
+        return hashlib.sha256(json_line(self._content()).encode()).hexdigest()
+
+    def _content(self) -> dict[str, Any]:
+        head = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+        head |= {"fingerprint": dict(sorted(self.fingerprint.items())), "passes": list(self.passes)}
+        head |= {"provenance": dict(sorted(self.provenance.items()))}
+        return {"format": FORMAT, **head, "columns": list(COLUMNS), "rows": [list(_values(row)) for row in self.rows]}
+
+    def text(self) -> str:
+        """The file's content: one row per line, so that a diff shows which questions changed."""
+        content = self._content()
+        rows = ",\n".join(f"    {json_line(row)}" for row in content.pop("rows"))
+        noise = {name: round(value, 8) for name, value in self.noise.items()}
+        head = {**content, "totals": self.totals(), "noise": noise, "content_sha256": self.content_hash}
+        return f'{json.dumps(head, indent=2, ensure_ascii=False)[:-2]},\n  "rows": [\n{rows}\n  ]\n}}\n'
+
+
+COLUMNS = tuple(f.name for f in fields(Row))
+
+
+def _values(row: Row) -> tuple[Any, ...]:
+    return tuple(asdict(row).values())
+
+
+def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str], *, simulated: bool) -> Golden:
+    """The golden that the first ``runs`` passes of a run make.
+
+    Raises BadInput for fewer than two passes, and where an answer is missing or a request got no usable reply: a golden
+    has no holes.
+    """
+    if runs < 2:
+        raise BadInput(f"A golden of {runs} pass has no noise of its own; record 2 passes or more.")
+    if missing := run.missing(runs):
+        item, repeat = missing[0]
+        raise BadInput(
+            f"The run lacks {len(missing)} answers of its first {runs} passes ({item} in pass {repeat + 1} first); "
+            "run the same command again to complete it."
+        )
+    counted: Tally = tally(run, runs)
+    if counted.errors.any():
+        first = run.header.items[int(np.argmax(counted.errors > 0))]
+        raise BadInput(
+            f"{int(counted.errors.sum())} requests of the run got no usable reply ({first} first); a golden has no "
+            "holes: remove their lines from the run's file and run it again."
+        )
+    header = run.header
+    counts = ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")
+    rows = tuple(
+        Row(
+            item=item,
+            prompt=counted.prompts[i],
+            expected=counted.expected[i],
+            tokens=None if counted.tokens is None else int(counted.tokens[i]),
+            **{name: int(getattr(counted, name)[i]) for name in counts},
+        )
+        for i, item in enumerate(header.items)
+    )
+    return Golden(
+        name=name,
+        task=header.task,
+        model=header.model,
+        endpoint=header.endpoint,
+        simulated=simulated,
+        runs=runs,
+        seed=header.seed,
+        fingerprint=dict(header.fingerprint),
+        provenance=provenance,
+        passes=tuple(counted.passes),
+        rows=rows,
+    )
+
+
+def parse(text: str, where: str) -> Golden:
+    """The golden in a file's ``text``. Raises BadInput naming ``where`` if it is no golden, of another format, was
+    edited by hand (its hash or its sums are wrong), or has counts that cannot be."""
+    try:
+        content: Any = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{where} is not JSON ({error}); restore it from version control.") from None
+    known = content.get("format") if isinstance(content, dict) else None
+    if known != FORMAT:
+        raise BadInput(f"{where} has format {known!r}, and this version reads {FORMAT!r}; give an accuracy golden.")
+    try:
+        rows = tuple(Row(**dict(zip(content["columns"], row, strict=True))) for row in content["rows"])
+        head = {f.name: content[f.name] for f in fields(Golden) if f.name not in ("rows", "passes")}
+        golden = Golden(**head, passes=tuple(content["passes"]), rows=rows)
+        stored, totals = content["content_sha256"], content["totals"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{where} is malformed ({error}); restore it from version control.") from None
+    if problem := _inconsistent(golden, stored, totals):
+        raise BadInput(f"{where} {problem}; a golden changes only by `dsv4-conformance golden record`.")
+    return golden
+
+
+def _inconsistent(golden: Golden, stored: str, totals: dict[str, Any]) -> str:
+    for row in golden.rows:
+        counts = [getattr(row, name) for name in ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")]
+        if min(counts) < 0 or max(counts) > golden.runs or sum(counts[:4]) > golden.runs:
+            return f"has counts for {row.item} that {golden.runs} passes cannot give"
+    if len(set(golden.items)) != len(golden.items) or len(golden.passes) != golden.runs:
+        return "names a question twice or lacks a pass"
+    if sum(golden.passes) != int(golden.counts("correct").sum()) or totals != golden.totals():
+        return "has sums that its rows do not give"
+    return "" if stored == golden.content_hash else "was edited: its SHA-256 is not that of its content"

@@ -1,0 +1,96 @@
+"""Counting a run: how many of its answers per question were right, cut off, missing, and how long they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsv4_conformance.accuracy.records import AccuracyRun, Answer
+
+Counts = NDArray[np.int64]
+_COLUMNS = ("correct", "truncated", "empty", "no_answer", "errors", "fallback", "reasoned")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts per question over ``repeats`` passes, in the order of the header's items.
+
+    ``fallback``: answers read by another rule than the form asked for; ``reasoned``: replies with reasoning.
+    ``tokens``: completion tokens, None if any usable reply came without a count. ``prompts``, ``expected``: of each
+    question, "" where passes disagree. ``passes``: right answers of each pass.
+    """
+
+    repeats: int
+    correct: Counts
+    truncated: Counts
+    empty: Counts
+    no_answer: Counts
+    errors: Counts
+    fallback: Counts
+    reasoned: Counts
+    tokens: Counts | None
+    prompts: tuple[str, ...]
+    expected: tuple[str, ...]
+    passes: tuple[int, ...]
+
+    @property
+    def answers(self) -> int:
+        """Requests in all."""
+        return self.repeats * len(self.correct)
+
+
+def tally(run: AccuracyRun, repeats: int) -> Tally:
+    """Count the first ``repeats`` passes. Answers that are not there count as nothing; see ``complete_passes``."""
+    place = {item: i for i, item in enumerate(run.header.items)}
+    n = len(place)
+    counts: dict[str, Counts] = {name: np.zeros(n, dtype=np.int64) for name in _COLUMNS}
+    tokens = np.zeros(n, dtype=np.int64)
+    counted = True
+    prompts: list[set[str]] = [set() for _ in range(n)]
+    expected: list[set[str]] = [set() for _ in range(n)]
+    passes = [0] * repeats
+    for answer in run.answers:
+        if answer.repeat >= repeats or answer.item not in place:
+            continue
+        i = place[answer.item]
+        for name in _marks(answer):
+            counts[name][i] += 1
+        passes[answer.repeat] += answer.correct
+        prompts[i].add(answer.prompt)
+        expected[i].add(answer.expected)
+        if answer.completion_tokens is not None:
+            tokens[i] += answer.completion_tokens
+        elif answer.status != "error":
+            counted = False
+    rest: dict[str, Any] = {**counts, "tokens": tokens if counted else None}
+    return Tally(
+        repeats=repeats,
+        prompts=tuple(map(_single, prompts)),
+        expected=tuple(map(_single, expected)),
+        passes=tuple(passes),
+        **rest,
+    )
+
+
+def complete_passes(run: AccuracyRun) -> int:
+    """How many passes from the first on have an answer to every question."""
+    done = {answer.key for answer in run.answers}
+    passes = 0
+    while run.header.items and all((item, passes) in done for item in run.header.items):
+        passes += 1
+    return passes
+
+
+def _marks(answer: Answer) -> list[str]:
+    marks = ["correct"] if answer.correct else []
+    named = {"truncated": "truncated", "empty": "empty", "no_answer": "no_answer", "error": "errors"}
+    marks += [named[answer.status]] if answer.status in named else []
+    marks += ["fallback"] if answer.status == "ok" and answer.fallback > 0 else []
+    return marks + (["reasoned"] if answer.reasoning or answer.reasoning_tokens else [])
+
+
+def _single(found: set[str]) -> str:
+    return next(iter(found)) if len(found) == 1 else ""
