@@ -69,6 +69,11 @@ class Questions:
     origin: str
     note: str = ""
 
+    @property
+    def kind(self) -> str:
+        """Where they came from, without a path of this machine."""
+        return self.origin if self.origin.startswith(("hub ", "package ")) else "files"
+
 
 def canonical_sha256(rows: Iterable[Row]) -> str:
     """SHA-256 over (id, question, answer) in order: the same for a file, a package and the hub."""

@@ -135,7 +135,10 @@ def differing(ours: RunHeader, theirs: RunHeader) -> list[tuple[str, str, str]]:
 
 
 def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> AccuracyRun:
-    """The run in the file ``path``; without ``texts`` its answers hold neither text nor reasoning, to save memory.
+    """The run in the file ``path``.
+
+    To save memory, ``reasoning=False`` puts a short hash in place of each reasoning, ``texts=False`` in place of each
+    text as well: what was empty stays empty, and what was equal stays equal.
 
     A last line without its newline is what a killed run leaves behind, and is ignored. Raises BadInput if the file
     cannot be read, holds no run, is of another schema, or is damaged inside.
@@ -149,7 +152,8 @@ def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> Acc
             continue
         answer = _answer(path, number, value)
         if not (texts and reasoning):
-            answer = replace(answer, text=answer.text if texts else "", reasoning="")
+            text = answer.text if texts else _digest(answer.text)
+            answer = replace(answer, text=text, reasoning=_digest(answer.reasoning))
         answers.pop(answer.key, None)
         answers[answer.key] = answer
     if header is None:
@@ -199,6 +203,10 @@ def _answer(path: Path, number: int, value: Any) -> Answer:
 def _known(kind: type, value: dict[str, Any]) -> dict[str, Any]:
     # Within a schema version fields are only added, so an older reader ignores what it does not know.
     return {f.name: value[f.name] for f in fields(kind) if f.name in value}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
 
 def json_line(value: Any) -> str:

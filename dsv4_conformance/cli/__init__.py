@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
     "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),
     "bench": ("dsv4_conformance.cli.bench:bench", "Measure the harness, or what the built-in layer costs."),
+    "accuracy": ("dsv4_conformance.cli.accuracy:app", "Ask a served model GSM8K and AIME25, and record its answers."),
+    "simulate-server": ("dsv4_conformance.cli.simulate_server:simulate_server", "Rehearse accuracy runs, no GPU."),
     "golden": ("dsv4_conformance.cli.golden:app", "Check the recorded expected data, or record it anew."),
     "new-adapter": ("dsv4_conformance.cli.new_adapter:new_adapter", "Write a small adapter package to start from."),
 }

@@ -1,0 +1,145 @@
+"""What a server does before it is asked thousands of questions: its model, its seeds, its thinking, its template.
+
+Five small requests. They cost a second and save the hours of a run that could not be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from dsv4_conformance.accuracy.bodies import body_bytes, request_body
+from dsv4_conformance.accuracy.client import Client, Endpoint
+from dsv4_conformance.accuracy.replies import Reply
+from dsv4_conformance.errors import BadInput
+
+NUMBERS = "Write twelve random numbers between 1 and 1000, separated by commas, and nothing else."
+SUM = "What is 17 + 25? Give only the number."
+
+SAME = 12
+"""Characters at the start, three numbers, that must agree for two replies to count as the same: sums in another order
+make long replies drift apart even where the seed is honoured."""
+
+
+class NotAsAsked(BadInput):
+    """The server does not do what the run asks of it; whatever it answered would be no measurement of that."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was found.
+
+    ``model``: the name to ask for. ``served``: the name in the replies. ``seeds``: "honoured", "no effect" (every reply
+    is another) or "all the same" (no seed changes anything, so repeats are copies). ``thinking``: "on" or "off", as
+    seen in a reply. ``template``: prompt tokens of two fixed messages, which change with the chat template.
+    """
+
+    model: str
+    served: str
+    seeds: str
+    thinking: str
+    template: str
+
+    def observed(self) -> dict[str, str]:
+        """What goes into a run's header without having to match."""
+        return {"seeds": self.seeds, "thinking": self.thinking}
+
+    def server(self) -> dict[str, str]:
+        """What goes into a run's fingerprint."""
+        return {"model": self.served, "template": self.template}
+
+
+def probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any], seed: int) -> Probe:
+    """Probe the server with the run's own ``settings``. ``model`` None takes the one it serves.
+
+    Raises BadInput if it is not there, does not serve the model or refuses the settings, and NotAsAsked if it thinks
+    where that is switched off or does not where it is switched on.
+    """
+    return asyncio.run(_probe(endpoint, model, settings, seed))
+
+
+async def _probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any], seed: int) -> Probe:
+    async with Client(endpoint) as client:
+        name = await _model(client, model)
+
+        async def ask(text: str, seed: int, **other: Any) -> Reply:
+            prompt = json.dumps([{"role": "user", "content": text}]) if endpoint.kind == "chat" else text
+            body = request_body(endpoint.kind, name, prompt, {**settings, **other}, seed)
+            return await client.ask(body_bytes(body))
+
+        short = {"max_tokens": 64, "temperature": 1.0, "top_p": 1.0}
+        thought = await ask(SUM, seed)
+        if thought.error:
+            raise BadInput(f"{endpoint.path} does not answer the run's settings: {thought.error}.")
+        drawn = await asyncio.gather(*(ask(NUMBERS, seed + n, **short) for n in (0, 0, 1, 2)))
+    for reply in drawn:
+        if reply.error:
+            raise BadInput(f"{endpoint.path} does not answer a small request: {reply.error}.")
+    return Probe(
+        model=name,
+        served=thought.served or name,
+        seeds=_seeds([_start(reply) for reply in drawn]),
+        thinking=_thinking(thought, settings),
+        template=f"{_tokens(thought)}, {_tokens(drawn[0])} prompt tokens",
+    )
+
+
+async def _model(client: Client, wanted: str | None) -> str:
+    url = f"{client.endpoint.root}/models"
+    try:
+        status, content = await client.get(url)
+    except (OSError, TimeoutError) as error:
+        raise BadInput(
+            f"No server answers at {url} ({str(error) or 'no reply within 30 s'}); start it, or correct --endpoint."
+        ) from None
+    if status in (401, 403):
+        raise BadInput(f"{url} wants a key (HTTP {status}); set OPENAI_API_KEY.")
+    listed = content.get("data") if isinstance(content, dict) else None
+    names = [str(entry["id"]) for entry in listed or [] if isinstance(entry, dict) and "id" in entry]
+    if wanted is None:
+        if len(names) == 1:
+            return names[0]
+        raise BadInput(f"{url} lists {', '.join(names) or 'no model'}; say which with --model.")
+    if names and wanted not in names:
+        raise BadInput(f"The server has no model {wanted!r} but {', '.join(names)}; correct --model.")
+    return wanted
+
+
+def _start(reply: Reply) -> str:
+    return (reply.reasoning + reply.text).strip()[:SAME]
+
+
+def _seeds(starts: list[str]) -> str:
+    first, again, *others = starts
+    if all(other == first for other in [again, *others]):
+        return "all the same"
+    return "honoured" if first == again else "no effect"
+
+
+def asked_thinking(settings: dict[str, Any]) -> bool | None:
+    """Whether the settings ask for thinking; None where they leave it to the server."""
+    switches = settings.get("chat_template_kwargs")
+    wanted = switches.get("thinking", switches.get("enable_thinking")) if isinstance(switches, dict) else None
+    return wanted if isinstance(wanted, bool) else None
+
+
+def _thinking(reply: Reply, settings: dict[str, Any]) -> str:
+    thinks = bool(reply.reasoning.strip() or reply.reasoning_tokens)
+    wanted = asked_thinking(settings)
+    if wanted and not thinks:
+        raise NotAsAsked(
+            "Thinking is asked for and the server's reply has no reasoning; switch thinking on in the server, and its "
+            "reasoning parser, or run with --no-thinking."
+        )
+    if wanted is False and thinks:
+        raise NotAsAsked(
+            "Thinking is switched off and the server's reply has reasoning all the same; correct its template, "
+            "or run with --thinking."
+        )
+    return "on" if thinks else "off"
+
+
+def _tokens(reply: Reply) -> str:
+    return "?" if reply.prompt_tokens is None else str(reply.prompt_tokens)

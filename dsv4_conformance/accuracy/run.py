@@ -1,0 +1,158 @@
+"""An accuracy run from beginning to end: probe the server, let lm-eval evaluate it, leave the records in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dsv4_conformance import __version__
+from dsv4_conformance.accuracy import data
+from dsv4_conformance.accuracy.bodies import settings_of
+from dsv4_conformance.accuracy.client import Endpoint
+from dsv4_conformance.accuracy.fingerprint import fingerprint
+from dsv4_conformance.accuracy.harness import generation_of, lm_eval_without_torch
+from dsv4_conformance.accuracy.journal import Journal
+from dsv4_conformance.accuracy.probe import probe
+from dsv4_conformance.accuracy.progress import Display, Score
+from dsv4_conformance.accuracy.records import AccuracyRun, RunHeader, load
+from dsv4_conformance.accuracy.tasks import TASK_FILES, Task, task, task_file
+from dsv4_conformance.errors import BadInput, HarnessError
+
+BASE_SEED = 1000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run.
+
+    ``generation`` overrides the task file's generation settings, under lm-eval's names; ``limit`` asks the first
+    questions only. ``weights`` is the declared revision and accuracy class, part of the fingerprint; ``notes`` is what
+    else to remember of the server. ``retry_errors`` asks again what got no usable reply in an earlier attempt.
+    """
+
+    task: str
+    endpoint: Endpoint
+    results: Path
+    model: str | None = None
+    repeats: int = 1
+    seed: int = BASE_SEED
+    limit: int | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    weights: str = "undeclared"
+    notes: Mapping[str, str] = field(default_factory=dict)
+    verify: bool = True
+    retry_errors: bool = False
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInput(f"--{name} is {value}; give 1 or more.")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that came to its end: its records (texts as short hashes), their file, and the counts."""
+
+    run: AccuracyRun
+    path: Path
+    score: Score
+
+
+def run_task(settings: Settings) -> Finished:
+    """Run a task, or go on with it: answers that ``settings.results`` holds already are not asked for again.
+
+    The file is ``<results>/<task>.jsonl``. Raises BadInput for unusable settings, data or server, probe.NotAsAsked for
+    a server that does not think as asked, pump.ServerGone when nothing is answered any more.
+    """
+    with lm_eval_without_torch():
+        import lm_eval
+        from lm_eval.tasks import TaskManager
+
+        from dsv4_conformance.accuracy.model import EndpointLM, Prompts
+
+        wanted = task(settings.task)
+        file = task_file(wanted, settings.endpoint.kind)
+        questions = data.load(wanted.questions, verify=settings.verify)
+        shots = data.load(wanted.shots_from, verify=settings.verify).rows[: wanted.shots] if wanted.shots else ()
+        manager = TaskManager(
+            include_path=str(TASK_FILES), include_defaults=False, metadata={"verify": settings.verify}
+        )
+        evaluated = manager.load([file])["tasks"][file]
+        evaluated.set_config("repeats", settings.repeats)
+        generation = generation_of(file, settings.generation)
+        evaluated.set_config("generation_kwargs", generation)
+        body = settings_of(generation)
+        found = probe(settings.endpoint, settings.model, body, settings.seed)
+        path = settings.results / f"{wanted.name}.jsonl"
+        count = min(settings.limit or len(questions.rows), len(questions.rows))
+
+        def journal(prompts: Prompts) -> Journal:
+            header = RunHeader(
+                task=wanted.name,
+                model=found.model,
+                endpoint=settings.endpoint.kind,
+                seed=settings.seed,
+                items=tuple(item for item, _ in prompts),
+                fingerprint=fingerprint(
+                    wanted,
+                    questions,
+                    data.canonical_sha256(shots),
+                    prompts,
+                    body,
+                    found.server(),
+                    settings.weights,
+                ),
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                versions=_versions(),
+                observed={**found.observed(), "data": questions.note or questions.kind},
+                notes=dict(settings.notes),
+            )
+            return Journal(path, header)
+
+        with Display(wanted.name, count * settings.repeats, quiet=settings.quiet) as display:
+            model = EndpointLM(
+                settings.endpoint,
+                wanted,
+                found.model,
+                settings.seed,
+                journal,
+                display.add,
+                settings.retry_errors,
+            )
+            results = lm_eval.simple_evaluate(
+                model=model,
+                tasks=[evaluated],
+                task_manager=manager,
+                apply_chat_template=settings.endpoint.kind == "chat",
+                limit=settings.limit,
+                bootstrap_iters=0,
+                log_samples=False,
+                random_seed=None,
+                numpy_random_seed=None,
+                torch_random_seed=None,
+            )
+        _agree(results["results"][file]["exact_match,all"], display.score, wanted)
+        return Finished(load(path, texts=False), path, display.score)
+
+
+def _agree(theirs: float, ours: Score, wanted: Task) -> None:
+    """lm-eval scores what it was given, we score what we record; that they differ would be a fault of this suite."""
+    mine = ours.correct / ours.answered
+    if abs(theirs - mine) > 1e-9:
+        raise HarnessError(f"lm-eval scores {wanted.name} as {theirs:.6f}, the records as {mine:.6f}.")
+
+
+def _versions() -> dict[str, str]:
+    found = {"dsv4-conformance": __version__, "python": platform.python_version()}
+    for name in ("lm-eval", "datasets", "aiohttp"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
