@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dsv4_conformance.cli import golden_accuracy
 from dsv4_conformance.errors import BadInput, ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
@@ -51,3 +52,7 @@ def tensors(
     else:
         typer.echo(f"{len(GOLDENS)} golden files: computed anew, the same byte for byte")
     return ExitCode.FAILED if found else ExitCode.QUALIFIES
+
+
+for _command in (golden_accuracy.record, golden_accuracy.show, golden_accuracy.verify, golden_accuracy.compare):
+    app.command()(_command)

@@ -1,6 +1,7 @@
 """golden/CHANGELOG.md: why each golden file is what it is. Newest entry first; one line per file that changed."""
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,9 +46,10 @@ def newest(text: str) -> dict[str, str]:
     return {path: entries[0][1] for path, entries in history(text).items() if entries[0][1] != REMOVED}
 
 
-def with_entry(text: str, date: str, reason: str, changes: Mapping[str, tuple[str, str]]) -> str:
-    """The text with one more entry on top: ``changes`` maps a file to its short hashes (old, new)."""
+def with_entry(text: str, date: str, reason: str, changes: Mapping[str, tuple[str, str]], *, note: str = "") -> str:
+    """The text with one more entry on top: ``changes`` maps a file to its short hashes (old, new); ``note`` follows."""
     lines = [f"- `{path}`: {old} -> {new}" for path, (old, new) in sorted(changes.items())]
+    lines += ["", *textwrap.wrap(note, 118, break_long_words=False, break_on_hyphens=False)] if note else []
     entry = "\n".join([f"## {date}: {' '.join(reason.split())}", "", *lines, "", ""])
     first = _FIRST_ENTRY.search(text)
     at = first.start() if first else len(text)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,17 +22,17 @@ RULE = rule_of("pre-merge", "gsm8k")
 ALL = np.ones((N, 8), dtype=np.int64)
 
 
-def reference(**how: object) -> Golden:
+def reference(**how: Any) -> Golden:
     """390 questions always right, 10 never."""
     right = ALL.copy()
     right[390:] = 0
     return golden(right, **how)
 
 
-def candidate(lost: int = 0, passes: int = 1, **how: object) -> AccuracyRun:
+def candidate(lost: int = 0, passes: int = 1, **how: Any) -> AccuracyRun:
     right = np.ones((N, passes), dtype=np.int64)
     right[390 - lost :] = 0
-    return run_of(right, **how)  # type: ignore[arg-type]
+    return run_of(right, **how)
 
 
 def verdict(run: AccuracyRun, rule: Rule = RULE, golden: Golden | None = None) -> Judgement:

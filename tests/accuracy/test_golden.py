@@ -1,0 +1,215 @@
+"""Goldens: what is recorded, that it cannot be edited unseen, that it changes only with a reason and a verdict."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsv4_conformance.accuracy import golden_files
+from dsv4_conformance.accuracy.golden_change import change
+from dsv4_conformance.accuracy.golden_record import Golden, golden_of, parse
+from dsv4_conformance.accuracy.item_model import MODELS
+from dsv4_conformance.errors import BadInput
+from dsv4_conformance.golden import changelog, manifest
+
+from .made import FINGERPRINT, changed, golden, matrix, run_of
+
+RIGHT = np.array([[1, 1, 1, 1], [1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0]])
+
+
+def test_rows_count_what_the_run_holds() -> None:
+    statuses = {(1, 1): "truncated", (2, 0): "empty", (2, 1): "no_answer"}
+    run = run_of(RIGHT, statuses=statuses, tokens=7)
+    run = changed(run, "q0", 2, fallback=2, reasoning="hm", completion_tokens=10)
+    made = golden_of(run, 4, "g", {}, simulated=False)
+    assert [(r.correct, r.truncated, r.empty, r.no_answer) for r in made.rows] == [
+        (4, 0, 0, 0),
+        (3, 1, 0, 0),
+        (0, 0, 1, 1),
+        (2, 0, 0, 0),
+    ]
+    assert [(r.fallback, r.reasoned, r.tokens) for r in made.rows] == [(1, 1, 31), (0, 0, 28), (0, 0, 28), (0, 0, 28)]
+    assert made.passes == (3, 2, 2, 2)
+    assert made.score == pytest.approx(9 / 16) and made.mean_tokens == pytest.approx(115 / 16)
+    assert (made.rows[0].prompt, made.rows[0].expected) == ("hash of q0", "18")
+
+
+def test_only_the_first_passes_count_if_asked() -> None:
+    assert golden_of(run_of(RIGHT), 2, "g", {}, simulated=False).passes == (3, 2)
+
+
+def test_noise_by_hand() -> None:
+    noise = golden(RIGHT).noise
+    within = sum(p * (1 - p) for p in (1, 3 / 4, 0, 2 / 4)) / 4 * 4 / 3
+    assert noise["pass_sd"] == pytest.approx((within / 4) ** 0.5)
+    assert noise["ratio"] == pytest.approx(within / (9 / 16 * 7 / 16))
+    assert noise["observed_sd"] == pytest.approx(float(np.std([3 / 4, 2 / 4, 2 / 4, 2 / 4], ddof=1)))
+
+
+def test_the_measured_noise_is_that_of_the_item_model() -> None:
+    rng = np.random.default_rng(0)
+    model = MODELS["gsm8k"]
+    found = [golden(matrix(rng, p, 8)).noise["pass_sd"] for p in model.draw(rng, 5)]
+    assert np.mean(found) == pytest.approx(model.noise_of_a_pass(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("run", "runs", "sentence"),
+    [
+        (run_of(RIGHT), 1, "A golden of 1 pass has no noise of its own"),
+        (run_of(RIGHT), 5, r"lacks 4 answers of its first 5 passes \(q0 in pass 5 first\)"),
+        (run_of(RIGHT, statuses={(1, 1): "error"}), 4, r"1 requests of the run got no usable reply \(q1 first\)"),
+    ],
+)
+def test_a_golden_has_no_holes(run: Any, runs: int, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        golden_of(run, runs, "g", {}, simulated=False)
+
+
+def test_a_file_comes_back_as_it_was() -> None:
+    made = golden(RIGHT, tokens=None)
+    assert parse(made.text(), "x") == made
+    assert made.rows[0].tokens is None and made.mean_tokens is None
+
+
+def edited(text: str, change: Callable[[dict[str, Any]], object]) -> str:
+    content = json.loads(text)
+    change(content)
+    return json.dumps(content)
+
+
+def _row(column: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda c: c["rows"][0].__setitem__(c["columns"].index(column), value)
+
+
+EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda c: c.update(format="dsv4-accuracy-golden/2"), "has format 'dsv4-accuracy-golden/2'"),
+    (lambda c: c.pop("seed"), "is malformed"),
+    (lambda c: c["rows"].pop(), "sums that its rows do not give"),
+    (lambda c: c["rows"].append(c["rows"][0]), "names a question twice"),
+    (lambda c: c["passes"].pop(), "lacks a pass"),
+    (_row("correct", 5), "counts for q0 that 4 passes cannot give"),
+    (_row("correct", -1), "counts for q0"),
+    (_row("empty", 1), "counts for q0"),
+    (_row("correct", 3), "sums that its rows do not give"),
+    (_row("prompt", "x"), "was edited: its SHA-256"),
+    (_row("expected", "19"), "was edited: its SHA-256"),
+    (lambda c: c["fingerprint"].update(temperature="0"), "was edited: its SHA-256"),
+    (lambda c: c["provenance"].update(engine="x"), "was edited: its SHA-256"),
+    (lambda c: c["totals"].update(score=0.99), "sums that its rows do not give"),
+    (lambda c: c.update(simulated=True), "was edited: its SHA-256"),
+    (lambda c: c.update(content_sha256="0"), "was edited: its SHA-256"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), EDITS, ids=map(str, range(len(EDITS))))
+def test_every_edit_is_seen(change: Callable[[dict[str, Any]], object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=f"the file .*{sentence}"):
+        parse(edited(golden(RIGHT).text(), change), "the file")
+
+
+def test_layout_is_not_content() -> None:
+    assert parse(edited(golden(RIGHT).text(), lambda c: None), "x") == golden(RIGHT)
+
+
+def test_a_text_that_is_no_golden() -> None:
+    for text, sentence in (("{", "is not JSON"), ("[]", "has format None"), ("{}", "has format None")):
+        with pytest.raises(BadInput, match=f"x {sentence}"):
+            parse(text, "x")
+
+
+def test_saving_lists_and_explains(tmp_path: Path) -> None:
+    first = golden(RIGHT)
+    saved = golden_files.save(tmp_path, first, None)
+    assert (saved.path, saved.old) == ("accuracy/reference.json", changelog.NEW)
+    assert golden_files.names(tmp_path) == ["reference"]
+    assert golden_files.load(tmp_path, "reference") == first
+    entry = manifest.load(tmp_path).files[saved.path]
+    assert (entry.surface, entry.oracle) == ("Endpoint", "measured")
+    assert list(golden_files.problems(tmp_path)) == []
+    assert golden_files.save(tmp_path, first, None).new == saved.new, "the same again changes nothing"
+    assert changelog.read(tmp_path).count("## ") == 1
+
+
+def test_a_golden_changes_only_with_a_reason_and_the_verdict_goes_with_it(tmp_path: Path) -> None:
+    first = golden(RIGHT)
+    golden_files.save(tmp_path, first, None)
+    worse = RIGHT.copy()
+    worse[0] = 0
+    second = golden(worse)
+    for reason in (None, " "):
+        with pytest.raises(BadInput, match="The golden reference would change; pass --reason"):
+            golden_files.save(tmp_path, second, reason)
+    assert golden_files.load(tmp_path, "reference") == first
+    saved = golden_files.save(tmp_path, second, "Engine 2", change(first, second))
+    log = changelog.read(tmp_path)
+    assert f"Engine 2\n\n- `accuracy/reference.json`: {saved.old} -> {saved.new}\n\nOld to new: 56.25 %" in log
+    assert "1 lost (q0)" in log and changelog.newest(log) == {"accuracy/reference.json": saved.new}
+    assert list(golden_files.problems(tmp_path)) == []
+
+
+def test_saving_keeps_the_entries_of_others(tmp_path: Path) -> None:
+    golden_files.save(tmp_path, golden(RIGHT, "one"), None)
+    golden_files.save(tmp_path, golden(RIGHT, "two"), None)
+    assert sorted(manifest.load(tmp_path).files) == ["accuracy/one.json", "accuracy/two.json"]
+
+
+def _edit(folder: Path) -> None:
+    path = folder / "accuracy/reference.json"
+    path.write_text(path.read_text().replace("hash of q1", "hash of q7"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda f: (f / "accuracy/reference.json").unlink(), "accuracy/reference.json is missing"),
+        (_edit, "was edited: its SHA-256 is not the one in MANIFEST.json"),
+        (lambda f: (f / "accuracy/stray.json").write_text("{}"), "accuracy/stray.json is not in MANIFEST.json"),
+        (lambda f: (f / "CHANGELOG.md").unlink(), "which CHANGELOG.md does not end in"),
+    ],
+)
+def test_problems_are_found(tmp_path: Path, damage: Callable[[Path], object], sentence: str) -> None:
+    golden_files.save(tmp_path, golden(RIGHT), None)
+    damage(tmp_path)
+    assert any(sentence in problem for problem in golden_files.problems(tmp_path))
+
+
+def test_a_golden_under_another_name_is_found(tmp_path: Path) -> None:
+    other = replace(golden(RIGHT), name="other")
+    golden_files.save(tmp_path, golden(RIGHT), None)
+    path = tmp_path / "accuracy/reference.json"
+    path.write_text(other.text())
+    assert any("holds the golden 'other'" in problem for problem in golden_files.problems(tmp_path))
+
+
+def test_finding_by_model_and_task(tmp_path: Path) -> None:
+    golden_files.save(tmp_path, golden(RIGHT, "one"), None)
+    golden_files.save(tmp_path, golden(RIGHT, "aime", task="aime25"), None)
+    found = golden_files.find(tmp_path, "golden model", "gsm8k")
+    assert found is not None and found.name == "one"
+    assert golden_files.find(tmp_path, "other", "gsm8k") is None
+    golden_files.save(tmp_path, golden(RIGHT, "two"), None)
+    with pytest.raises(BadInput, match="several goldens of 'golden model' for gsm8k: one, two"):
+        golden_files.find(tmp_path, "golden model", "gsm8k")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "anchors", ".hidden", "a b"])
+def test_names_are_plain(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="is no name for a golden"):
+        golden_files.save(tmp_path, replace(golden(RIGHT), name=name), None)
+    with pytest.raises(BadInput, match=r"no golden 'absent' in .*; there is none"):
+        golden_files.load(tmp_path, "absent")
+
+
+def _other(**fields: Any) -> Golden:
+    return golden(RIGHT, **fields)
+
+
+def test_change_names_what_was_asked_otherwise() -> None:
+    told = change(golden(RIGHT), _other(fingerprint={**FINGERPRINT, "max_tokens": "9"}, endpoint="completions"))
+    assert "Not asked the same way: endpoint, fingerprint.max_tokens." in told and "+0.00 points" in told
+    assert "nothing can be paired" in change(golden(RIGHT), golden(RIGHT[:3]))
