@@ -15,20 +15,21 @@ from dsv4_conformance.errors import BadInput
 from dsv4_conformance.golden import changelog, manifest
 
 FOLDER = "accuracy"
-ANCHORS = "anchors.json"
+NO_GOLDENS = frozenset({"anchors.json", "data.json"})
+"""Files of the folder that are no goldens: public scores, and hashes of the question sets."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def path_of(name: str) -> str:
     """Path of a golden relative to the golden folder. Raises BadInput for a name that is no plain file name."""
-    if not NAME.fullmatch(name) or f"{name}.json" == ANCHORS:
+    if not NAME.fullmatch(name) or f"{name}.json" in NO_GOLDENS:
         raise BadInput(f"{name!r} is no name for a golden; use letters, digits, points, hyphens and underscores.")
     return f"{FOLDER}/{name}.json"
 
 
 def names(folder: Path) -> list[str]:
     """Names of the goldens in a golden folder."""
-    return sorted(path.stem for path in (folder / FOLDER).glob("*.json") if path.name != ANCHORS)
+    return sorted(path.stem for path in (folder / FOLDER).glob("*.json") if path.name not in NO_GOLDENS)
 
 
 def load(folder: Path, name: str) -> Golden:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsv4_conformance.cli.accuracy_power import power
 from dsv4_conformance.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
@@ -213,4 +214,4 @@ def _told(finished: Finished) -> list[str]:
     return [*lines, f"answers: {finished.path} (fingerprint {run.header.fingerprint_hash[:12]})"]
 
 
-# `accuracy power` is added here by the module that has it.
+app.command()(power)
