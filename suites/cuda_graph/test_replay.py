@@ -16,6 +16,8 @@ from dsv4_conformance.suite import requirement
 from dsv4_conformance.texts import summary_of
 
 LAYER = ("AttentionLayer",)
+BLOCK = 512
+"""Bytes that the device's allocator rounds every tensor up to."""
 ROWS = 4
 """Rows of the captured step: more than any schedule of these cases decodes at once, so every replay has padding."""
 
@@ -138,7 +140,7 @@ def test_a_replay_leaves_memory_alone_and_does_not_wait(subject: Subject, case: 
         finally:
             torch.cuda.set_sync_debug_mode("default")
         torch.cuda.synchronize()
-        held = sum(part.untyped_storage().nbytes() for part in result[:4] if part is not None)
+        held = sum(-(-part.untyped_storage().nbytes() // BLOCK) * BLOCK for part in result[:4] if part is not None)
         grown.append(torch.cuda.memory_allocated() - before - held)
         run.keep(step, result)
         del result
