@@ -96,10 +96,10 @@ class AttentionLayer:
 
         Raises BadInput, before anything changes, for tokens that have no room or that the mode does not allow.
         """
+        chosen = self.path(mode, path, padded_rows + sum(len(segment.x) for segment in segments))
         runs = self.take(segments, mode)
         meta = self.metadata(runs, padded_rows)
         x = self.rows_of(segments, padded_rows)
-        chosen = self.path(mode, path, len(x))
         entries = max((run.start + run.count for run in runs), default=0) // 4
         q = self.before(x, meta, entries, runs if mode == "prefill" else None)
         o = self.attention.attend(q, meta, chosen, runs)

@@ -24,7 +24,7 @@ class Sequence:
     pages: list[int] = field(default_factory=list)
     length: int = 0
     own_from: int = 0
-    """Tokens before this one were taken over with another sequence's pages: its state holds none of them."""
+    """Tokens before this one are on pages that another sequence has or had as well: they are not taken back."""
     reached: int = 0
     """Most tokens it ever held."""
 
@@ -110,6 +110,7 @@ class Sequences:
         pages = origin.pages[: length // PAGE]
         for page in pages:
             self.pages.share(page)
+        origin.own_from = max(origin.own_from, length)  # what the target reads, too, must not be written again
         self._alive[target] = Sequence(self._free_rows.pop(), list(pages), length, length, length)
         return self._alive[target]
 
@@ -123,7 +124,7 @@ class Sequences:
 
     def page_row(self, number: int) -> list[int]:
         """Pages of a sequence, widened with the dummy page to the width of the page table."""
-        pages = self._alive[number].pages
+        pages = self[number].pages
         return pages + [DUMMY_PAGE] * (self.width - len(pages))
 
     def live_rows(self) -> list[int]:
