@@ -12,6 +12,8 @@ F = TypeVar("F", bound=Callable[..., None])
 ATTENTION = ("SparseDecode", "SparsePrefill")
 DECODE = ("SparseDecode",)
 PREFILL = ("SparsePrefill",)
+ENDPOINT = "Endpoint"
+"""A served model. It is named by --dsv4-endpoint, not offered by an adapter."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -34,6 +34,7 @@ class Settings:
     ``generation`` overrides the task file's generation settings, under lm-eval's names; ``limit`` asks the first
     questions only. ``weights`` is the declared revision and accuracy class, part of the fingerprint; ``notes`` is what
     else to remember of the server. ``retry_errors`` asks again what got no usable reply in an earlier attempt.
+    ``check`` is shown the header before any question is asked, and may raise.
     """
 
     task: str
@@ -49,6 +50,7 @@ class Settings:
     verify: bool = True
     retry_errors: bool = False
     quiet: bool = False
+    check: Callable[[RunHeader], None] | None = None
 
     def __post_init__(self) -> None:
         for name in ("repeats", "limit"):
@@ -115,6 +117,8 @@ def run_task(settings: Settings) -> Finished:
                 observed={**found.observed(), "data": questions.note or questions.kind},
                 notes=dict(settings.notes),
             )
+            if settings.check is not None:
+                settings.check(header)
             return Journal(path, header)
 
         with Display(wanted.name, count * settings.repeats, quiet=settings.quiet) as display:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from dsv4_conformance.cases.accuracy_case import ACCURACY_FAMILIES
 from dsv4_conformance.cases.case import (
     AttentionCase,
     Case,
@@ -205,6 +206,7 @@ FAMILIES: dict[str, Family] = {
     "head_counts": _head_counts,
     "heads": _heads,
     "kv_tokens": _kv_tokens,
+    **ACCURACY_FAMILIES,
     **COMPRESSOR_FAMILIES,
     **CONFIG_FAMILIES,
     **LAYER_FAMILIES,

@@ -15,6 +15,7 @@ EXACTNESS = {
     "A": "within the error budget of a low-precision kernel",
     "B": "within the rounding of float32 arithmetic",
     "C": "equal sets",
+    "S": "by a statistical test (docs/accuracy.md)",
 }
 
 

@@ -22,8 +22,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.implementations.api import SURFACE_METHODS
+from dsv4_conformance.suite import ENDPOINT
 
 RequirementId = Annotated[str, Field(pattern=r"^INV-\d{2,3}$")]
+
+SURFACES = (*SURFACE_METHODS, ENDPOINT)
+"""What a requirement can bind: the adapter's surfaces, and a server, which is no adapter and offers no methods."""
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -42,7 +46,7 @@ class Requirement(BaseModel):
     """One sentence about DeepSeek-V4 attention.
 
     ``exactness`` says how a verdict is reached (spec §21): E bit for bit, A within the error budget of a low-precision
-    kernel, B as float32 arithmetic, C equal sets. ``surfaces`` are the adapter surfaces that it binds.
+    kernel, B as float32 arithmetic, C equal sets, S a statistical test (docs/accuracy.md). ``surfaces``: what it binds.
     """
 
     model_config = _STRICT
@@ -52,7 +56,7 @@ class Requirement(BaseModel):
     title: str
     text: str
     surfaces: list[str]
-    exactness: Literal["E", "A", "B", "C"]
+    exactness: Literal["E", "A", "B", "C", "S"]
     source: list[str]
     bugs: list[Bug]
 
@@ -146,8 +150,8 @@ def _problems(requirement: Requirement) -> Iterator[str]:
     if not requirement.surfaces:
         yield "surfaces is empty."
     for surface in requirement.surfaces:
-        if surface not in SURFACE_METHODS:
-            yield f"surface {surface!r} is not one of {', '.join(SURFACE_METHODS)}."
+        if surface not in SURFACES:
+            yield f"surface {surface!r} is not one of {', '.join(SURFACES)}."
     if not requirement.source or not all(source.strip() for source in requirement.source):
         yield "source is empty."
     for bug in requirement.bugs:

@@ -10,7 +10,8 @@ import pytest
 
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.implementations.api import SURFACE_METHODS
-from dsv4_conformance.spec.requirements import Registry, Requirement, lint, load_registry, read_registry
+from dsv4_conformance.spec.requirements import SURFACES, Registry, Requirement, lint, load_registry, read_registry
+from dsv4_conformance.suite import ENDPOINT
 
 EXPECTED = [
     *range(1, 20),
@@ -24,6 +25,7 @@ EXPECTED = [
     94,
     *range(100, 104),
     *range(110, 124),
+    *range(130, 135),
 ]
 
 
@@ -59,7 +61,7 @@ def test_levels_and_surfaces_of_the_special_ones() -> None:
     should = {"INV-52", "INV-74", "INV-94", "INV-102", "INV-117", "INV-121"}
     assert {r.id for r in registry if r.level == "SHOULD"} == should
     assert registry.get("INV-54").surfaces == ["HeadLayout", "AttentionLayer"]
-    assert {surface for r in registry for surface in r.surfaces} == set(SURFACE_METHODS)
+    assert {surface for r in registry for surface in r.surfaces} == {*SURFACE_METHODS, ENDPOINT}
     assert [r.id for r in registry.of_surface("SlotMapping")] == ["INV-65", "INV-100", "INV-101"]
 
 
@@ -122,7 +124,7 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "no surface": (lambda: problems(entry(surfaces=[])), "INV-01: surfaces is empty."),
     "unknown surface": (
         lambda: problems(entry(surfaces=["Decode"])),
-        f"INV-01: surface 'Decode' is not one of {', '.join(SURFACE_METHODS)}.",
+        f"INV-01: surface 'Decode' is not one of {', '.join(SURFACES)}.",
     ),
     "no source": (lambda: problems(entry(source=[])), "INV-01: source is empty."),
     "empty source": (lambda: problems(entry(source=[""])), "INV-01: source is empty."),

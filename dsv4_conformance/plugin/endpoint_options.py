@@ -1,0 +1,84 @@
+"""Options about a served model, for the accuracy suite: --dsv4-endpoint and what goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsv4_conformance.errors import BadInput
+
+if TYPE_CHECKING:
+    import pytest
+
+NAMES = ("endpoint", "model", "golden", "answers", "weights")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The server that the user named; ``url`` "" means none.
+
+    ``model``: its name there, None for the one that the golden folder has goldens of. ``golden``: golden folder, None
+    for the shipped one. ``answers``: folder that answers are taken from and kept in, None for a fresh one.
+    ``weights``: declared revision and accuracy class.
+    """
+
+    url: str = ""
+    model: str | None = None
+    golden: Path | None = None
+    answers: Path | None = None
+    weights: str = "undeclared"
+
+    @property
+    def words(self) -> list[str]:
+        """The command line's words for this server, without the prefix dsv4-."""
+        values = {
+            "endpoint": self.url or None,
+            "model": self.model,
+            "golden": self.golden,
+            "answers": self.answers,
+            "weights": None if self.weights == "undeclared" else self.weights,
+        }
+        return [word for name, value in values.items() if value is not None for word in (f"--{name}", str(value))]
+
+
+def add_endpoint_options(group: pytest.OptionGroup) -> None:
+    """Declare the options; unset by default, so that xdist can pass them to workers."""
+    group.addoption(
+        "--dsv4-endpoint",
+        metavar="URL",
+        help="OpenAI-compatible server for the accuracy suite, as in http://HOST:8000/v1 (default: none, not selected)",
+    )
+    group.addoption("--dsv4-model", metavar="NAME", help="the served model that has goldens (default: the only one)")
+    group.addoption("--dsv4-golden", metavar="DIR", help="golden folder of accuracy runs (default: the shipped one)")
+    group.addoption(
+        "--dsv4-answers",
+        metavar="DIR",
+        help="keep answers here and do not ask again for those that are here, of this very build (default: ask all anew)",
+    )
+    group.addoption(
+        "--dsv4-weights", metavar="TEXT", help="declared revision and accuracy class of the weights, as in the golden"
+    )
+
+
+def read_endpoint(config: pytest.Config) -> Asked:
+    """What the options say. Raises BadInput for an empty value, and for the others without --dsv4-endpoint."""
+    given = {name: config.getoption(f"dsv4_{name}", None) for name in NAMES}
+    for name, value in given.items():
+        if value is not None and not value.strip():
+            raise BadInput(f"The value of --dsv4-{name} is empty; give one, or leave the option out.")
+    present = {name: value for name, value in given.items() if value is not None}
+    if present and "endpoint" not in present:
+        raise BadInput(f"--dsv4-{next(iter(present))} goes with --dsv4-endpoint; say which server.")
+    here = config.invocation_params.dir
+
+    def path(name: str) -> Path | None:
+        return here / Path(present[name]).expanduser() if name in present else None
+
+    return Asked(
+        url=present.get("endpoint", ""),
+        model=present.get("model"),
+        golden=path("golden"),
+        answers=path("answers"),
+        weights=present.get("weights", "undeclared"),
+    )
