@@ -166,6 +166,7 @@ class PrefillGraph:
 
         layer, static = self._static.layer, self._static
         static.check(segments)
+        chosen = layer.path("prefill", path, sum(len(segment.x) for segment in segments))
         runs = layer.take(segments, "prefill")
         count = static.fill(segments)
         fresh = layer.metadata(runs, static.rows - count)
@@ -175,7 +176,6 @@ class PrefillGraph:
         self._bounds.copy_(_bounds(runs, static.rows))
         layer.sink()
         (q,) = self._first.run()
-        chosen = layer.path("prefill", path, count)
         self._o[:count] = layer.attention.attend(q[:count], _first_rows(static.meta, count), chosen, runs)
         self._o[count:].zero_()
         o, out = (result[:count].clone() for result in self._last.run())

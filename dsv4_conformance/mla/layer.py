@@ -215,9 +215,14 @@ class AttentionLayer:
         self.local_sink.refresh()
 
     def capture(self, rows: int, mode: str = "decode") -> Any:
-        """A captured step of ``rows`` rows: mode decode as one graph, prefill as graphs broken at attention."""
+        """A captured step of ``rows`` rows: mode decode as one graph, prefill as graphs broken at attention.
+
+        Raises BadInput for another mode, or without rows.
+        """
         from dsv4_conformance.mla.cuda_graph import DecodeGraph, PrefillGraph
 
+        if mode not in ("decode", "prefill"):
+            raise BadInput(f"{mode} steps are not captured; use decode or prefill.")
         return DecodeGraph(self, rows) if mode == "decode" else PrefillGraph(self, rows)
 
     def path(self, mode: str, path: str, rows: int) -> str:
