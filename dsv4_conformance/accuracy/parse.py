@@ -21,6 +21,8 @@ _NUMBER = re.compile(r"(?<![\w.])([-−–]?)\s?(?:\\?\$)?\s?([-−]?)(\d{1,3}(?
 _ANSWER_IS = re.compile(r"\banswer\b[^.\n]{0,40}?(?:\bis\b|:|=)\s*", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,60})\*\*")
 _WRAPPERS = re.compile(r"\\(?:text|mathrm|mathbf|boldsymbol|textbf)\s*\{([^{}]*)\}")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BRACE = re.compile(r"[{}]")
 _SPACING = re.compile(r"\\[,;!: ]|~|\{,\}")
 
 
@@ -37,8 +39,11 @@ NONE = Parsed(None, -1)
 
 def gsm8k(text: str) -> Parsed:
     """Level 0: the last ``#### number``; 1: the last ``\\boxed{}``; 2: "the answer is"; 3: the last number of all."""
-    if (start := text.rfind("####")) >= 0 and (found := first_number(text[start + 4 :].split("\n", 1)[0])) is not None:
-        return Parsed(found, 0)
+    if (start := text.rfind("####")) >= 0:
+        words = _SPACING.sub("", text[start + 4 :].split("\n", 1)[0])
+        match = _NUMBER.search(words)
+        if match and not any(map(str.isalnum, words[: match.start()])) and (found := first_number(words)) is not None:
+            return Parsed(found, 0)
     if (content := last_boxed(text)) is not None and (found := last_number(content)) is not None:
         return Parsed(found, 1)
     if (found := _after_answer_is(text)) is not None:
@@ -53,11 +58,14 @@ def aime(text: str) -> Parsed:
     """
     if (content := last_boxed(text)) is not None:
         plain = _plain(content)
-        if re.fullmatch(rf"[-−]?\d{{1,{LONGEST}}}", plain):
-            return Parsed(normal(plain.replace("−", "-")), 0)
-        plain = plain.removesuffix("^\\circ").removesuffix("^{\\circ}")
-        numbers = _numbers(plain)
-        return Parsed(numbers[0], 1) if len(numbers) == 1 and "\\" not in plain else Parsed(plain[:LONGEST], 0)
+        whole = plain.replace(" ", "").replace("−", "-")
+        if re.fullmatch(r"-?\d{1,3}(,\d{3})+", whole):
+            whole = whole.replace(",", "")
+        if re.fullmatch(rf"-?\d{{1,{LONGEST}}}", whole):
+            return Parsed(normal(whole), 0)
+        bare = plain.removesuffix("^\\circ").removesuffix("^{\\circ}")
+        numbers = _numbers(bare)
+        return Parsed(numbers[0], 1) if len(numbers) == 1 and "\\" not in bare else Parsed(plain[:LONGEST], 0)
     if (found := _after_answer_is(text)) is not None:
         return Parsed(found, 2)
     bold = [number for match in _BOLD.findall(text) if len(number := _numbers(match)) == 1]
@@ -71,12 +79,14 @@ def aime(text: str) -> Parsed:
 
 def last_boxed(text: str) -> str | None:
     """Content of the last complete, non-empty ``\\boxed{...}`` or ``\\fbox{...}``, braces balanced."""
-    end = len(text)
-    while (start := max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))) >= 0:
-        content = _braced(text, start)
-        if content is not None and content.strip():
+    boxes = [match.end() - 1 for match in _BOX.finditer(text)]
+    if not boxes:
+        return None
+    closing = _closing_braces(text)  # all at once: a reply may open thousands of boxes and close none
+    for opening in reversed(boxes):
+        content = text[opening + 1 : closing.get(opening, opening)]
+        if content.strip():
             return content
-        end = start
     return None
 
 
@@ -126,16 +136,16 @@ def _plain(content: str) -> str:
     previous = None
     while previous != content:
         previous, content = content, _WRAPPERS.sub(r"\1", content)
-    return _SPACING.sub("", content).replace("$", "").replace("\\$", "").replace(" ", "").strip(".").strip()
+    return _SPACING.sub("", content).replace("\\$", "").replace("$", "").strip(" .\n\t")
 
 
-def _braced(text: str, start: int) -> str | None:
-    opening = text.find("{", start)
-    if opening < 0 or text[start:opening].strip() not in ("\\boxed", "\\fbox"):
-        return None
-    depth = 0
-    for place in range(opening, len(text)):
-        depth += (text[place] == "{") - (text[place] == "}")
-        if not depth:
-            return text[opening + 1 : place]
-    return None
+def _closing_braces(text: str) -> dict[int, int]:
+    """Place of each opening brace that is closed -> place of the brace that closes it."""
+    found: dict[int, int] = {}
+    open_braces: list[int] = []
+    for match in _BRACE.finditer(text):
+        if match[0] == "{":
+            open_braces.append(match.start())
+        elif open_braces:
+            found[open_braces.pop()] = match.start()
+    return found

@@ -1,0 +1,195 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsv4_conformance.accuracy.journal import Journal
+from dsv4_conformance.accuracy.records import AccuracyRun, Answer, RunHeader, differing, fingerprint_hash, load
+from dsv4_conformance.errors import BadInput
+
+HEADER = RunHeader(
+    task="gsm8k",
+    model="m",
+    endpoint="chat",
+    seed=1000,
+    items=("a", "b"),
+    fingerprint={"temperature": "1.0", "prompts": "00"},
+    started="2026-01-01T00:00:00+00:00",
+    versions={"python": "3.11"},
+)
+
+
+def answer(item: str, repeat: int = 0, **other: object) -> Answer:
+    made = Answer(
+        task="gsm8k",
+        item=item,
+        repeat=repeat,
+        request="r",
+        status="ok",
+        correct=True,
+        answer="7",
+        fallback=0,
+        finish_reason="stop",
+        seed=1000 + repeat,
+        prompt_tokens=10,
+        completion_tokens=20,
+        reasoning_tokens=None,
+        text="so\n#### 7",
+        reasoning="",
+        error="",
+    )
+    return replace(made, **other)  # type: ignore[arg-type]
+
+
+def write(path: Path, *answers: Answer, header: RunHeader = HEADER) -> None:
+    with Journal(path, header) as journal:
+        for one in answers:
+            journal.append(one)
+
+
+def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "run.jsonl"
+    odd = answer("b", status="error", correct=False, answer=None, fallback=-1, error="HTTP 500: «é\n»", text="")
+    write(path, answer("a"), odd)
+    assert load(path) == AccuracyRun(HEADER, (answer("a"), odd))
+
+
+def test_a_torn_line_is_ignored_and_cut_before_going_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"))
+    with path.open("a") as file:
+        file.write('{"kind":"answer","task":"gsm8k","item":"b","rep')
+    assert [one.item for one in load(path).answers] == ["a"]
+    write(path, answer("b"))
+    assert [one.item for one in load(path).answers] == ["a", "b"]
+
+
+def test_a_file_with_only_a_torn_header_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"kind":"header","sch')
+    write(path, answer("a"))
+    assert load(path) == AccuracyRun(HEADER, (answer("a"),))
+
+
+def test_a_torn_line_longer_than_a_block_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"))
+    with path.open("a") as file:
+        file.write('{"kind":"answer","reasoning":"' + "x" * 200_000)
+    write(path, answer("b"))
+    assert [one.item for one in load(path).answers] == ["a", "b"]
+
+
+def test_of_two_answers_to_a_question_the_last_counts(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a", status="error", correct=False), answer("b"), answer("a"), answer("a", 1, correct=False))
+    run = load(path)
+    assert [(one.key, one.correct) for one in run.answers] == [(("b", 0), True), (("a", 0), True), (("a", 1), False)]
+
+
+def test_missing_and_repeats(tmp_path: Path) -> None:
+    run = AccuracyRun(HEADER, (answer("a"), answer("b"), answer("b", 1)))
+    assert run.repeats == 2
+    assert run.missing(1) == []
+    assert run.missing(2) == [("a", 1)]
+    assert AccuracyRun(HEADER, ()).repeats == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"fingerprint": {"temperature": "0.0", "prompts": "00"}}, "fingerprint.temperature was 1.0 and is 0.0"),
+        ({"fingerprint": {"prompts": "00"}}, "fingerprint.temperature was 1.0 and is (absent)"),
+        ({"fingerprint": {**HEADER.fingerprint, "stop": "x"}}, "fingerprint.stop was (absent) and is x"),
+        ({"seed": 1}, "seed was 1000 and is 1"),
+        ({"model": "other"}, 'model was "m" and is "other"'),
+        ({"items": ("a",)}, 'items was ["a","b"] and is ["a"]'),
+        ({"endpoint": "completions"}, "endpoint was"),
+    ],
+)
+def test_going_on_with_a_run_that_is_set_up_otherwise_is_refused_by_field(
+    tmp_path: Path, change: dict[str, object], named: str
+) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"))
+    with pytest.raises(BadInput) as error:
+        Journal(path, replace(HEADER, **change))  # type: ignore[arg-type]
+    assert named in str(error.value)
+    write(path, answer("b"))  # the refusal left no lock behind
+
+
+def test_start_versions_observations_and_notes_may_differ(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"))
+    later = replace(HEADER, started="later", versions={"python": "3.12"}, observed={"seeds": "x"}, notes={"gpu": "y"})
+    assert differing(HEADER, later) == []
+    write(path, answer("b"), header=later)
+    assert load(path).header == HEADER
+
+
+def test_a_second_writer_is_refused_while_the_first_writes(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Journal(path, HEADER), pytest.raises(BadInput, match="Another process is writing"):
+        Journal(path, HEADER)
+
+
+def test_damage_inside_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"), answer("b"))
+    lines = path.read_text().splitlines(keepends=True)
+    for broken, reason in (
+        ("not JSON\n", "line 2: it is not JSON"),
+        ('{"kind":"header"}\n', "line 2: it is no answer"),
+        (lines[1].replace('"status":"ok"', '"status":"fine"'), "status 'fine' is unknown"),
+        (lines[1].replace('"item":"a",', ""), "line 2"),
+        (lines[1].replace('"status":"ok"', '"status":"empty"'), "cannot be correct"),
+    ):
+        path.write_text(lines[0] + broken + lines[2])
+        with pytest.raises(BadInput, match=reason):
+            load(path)
+
+
+def test_other_schemas_and_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path)
+    path.write_text(path.read_text().replace("dsv4-accuracy/1", "dsv4-accuracy/2"))
+    with pytest.raises(BadInput, match="has schema 'dsv4-accuracy/2'"):
+        load(path)
+    for content in ("", '{"kind":"footer"}\n', "[]\n"):
+        path.write_text(content)
+        with pytest.raises(BadInput, match="holds no accuracy run"):
+            load(path)
+    with pytest.raises(BadInput, match="cannot be read"):
+        load(tmp_path / "absent")
+
+
+def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"))
+    lines = [json.loads(line) | {"later": 1} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert load(path) == AccuracyRun(HEADER, (answer("a"),))
+
+
+def test_fingerprint_hash_depends_on_content_and_not_on_order() -> None:
+    assert fingerprint_hash({"a": "1", "b": "2"}) == fingerprint_hash({"b": "2", "a": "1"})
+    assert len({fingerprint_hash(f) for f in ({"a": "1", "b": "2"}, {"a": "2", "b": "1"}, {"a": "1"}, {})}) == 4
+
+
+def test_without_texts_empty_stays_empty_and_equal_stays_equal(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a", reasoning="long"), answer("b", reasoning="long", text="other"), answer("a", 1))
+    light = load(path, texts=False).answers
+    assert light[0].reasoning == light[1].reasoning != ""
+    assert light[2].reasoning == ""
+    assert light[0].text == light[2].text != light[1].text
+    assert "long" not in str(light) and "####" not in str(light)
+    kept = load(path, reasoning=False).answers
+    assert [one.text for one in kept] == ["so\n#### 7", "other", "so\n#### 7"]
+    assert "long" not in str(kept)
+
+
+def test_only_a_whole_answer_can_be_correct() -> None:
+    with pytest.raises(ValueError, match="cannot be correct"):
+        answer("a", status="truncated")
