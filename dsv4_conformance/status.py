@@ -9,6 +9,8 @@ class Status(StrEnum):
     PASS = "PASS"
     WARN = "WARN"  # a SHOULD is not met: slower or larger than need be, never wrong
     FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"  # accuracy: compared, and neither a pass nor a failure can be told
+    INVALID = "INVALID"  # accuracy: not comparable with the golden, so nothing can be told
     WAIVED = "WAIVED"
     STALE_WAIVER = "STALE_WAIVER"
     NOT_APPLICABLE = "NOT_APPLICABLE"
@@ -22,5 +24,7 @@ class Status(StrEnum):
 
 
 QUALIFYING = frozenset({Status.PASS, Status.WARN, Status.WAIVED, Status.NOT_APPLICABLE})
-CHECKED = frozenset({Status.PASS, Status.WARN, Status.WAIVED, Status.FAIL, Status.STALE_WAIVER})
+CHECKED = frozenset(
+    {Status.PASS, Status.WARN, Status.WAIVED, Status.FAIL, Status.INCONCLUSIVE, Status.STALE_WAIVER}
+)
 """Statuses in which the implementation's output was compared with something."""

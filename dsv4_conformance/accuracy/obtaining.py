@@ -36,6 +36,10 @@ DEADLINES_S = {"aime25": 14400.0}
 DEADLINE_S = 600.0
 
 
+class NoGolden(BadInput):
+    """There is nothing to compare a run with."""
+
+
 class Unlike(BadInput):
     """The run that was about to begin could not have been compared with the golden."""
 
@@ -75,7 +79,7 @@ def judgement_of(
 
     ``folder`` is the golden folder, ``answers`` keeps the answers: those that are there are not asked for again. What
     cannot be compared is found before anything is asked. Raises BadInput for a server or data that cannot be used, and
-    where there is no golden, probe.NotAsAsked and pump.ServerGone as run_task does.
+    NoGolden where there is none, probe.NotAsAsked and pump.ServerGone as run_task does.
     """
     from dsv4_conformance.accuracy.bodies import settings_of
     from dsv4_conformance.accuracy.client import Endpoint
@@ -122,10 +126,10 @@ def _golden(folder: Path, model: str | None, task: str) -> Golden:
         of_task = [golden for name in names if (golden := golden_files.load(folder, name)).task == task]
         if len(of_task) == 1:
             return of_task[0]
-        raise BadInput(f"Say which model is served with --dsv4-model; {folder} has {len(of_task)} goldens of {task}.")
+        raise NoGolden(f"Say which model is served with --dsv4-model; {folder} has {len(of_task)} goldens of {task}.")
     found = golden_files.find(folder, model, task)
     if found is None:
-        raise BadInput(
+        raise NoGolden(
             f"There is no golden of {model!r} for {task} in {folder / golden_files.FOLDER}, so that nothing can be "
             f"compared; record one on a trusted build: dsv4-conformance golden record --task {task} --endpoint URL."
         )

@@ -102,5 +102,5 @@ def _tokens(golden: Golden, tally: Tally, rule: Rule) -> Finding:
     failed = surely and rule.tokens_do == "fail"
     told = f"mean length {ratio * base:,.0f} tokens, {ratio:.2f} of the golden's {base:,.0f}"
     told += f" (allowed {least:g} to {most:g})" if outside else ""
-    numbers = {"ratio": ratio, "low": low, "high": high, "mean": ratio * base, "golden_mean": base}
+    numbers = {"relative": ratio, "low": low, "high": high, "mean": ratio * base, "golden_mean": base}
     return Finding("tokens", Verdict.FAIL if failed else Verdict.PASS, told, outside and not failed, numbers)

@@ -13,7 +13,7 @@ from dsv4_conformance.cases.profiles import Profile, load_profiles
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.plugin.settings import Settings
 from dsv4_conformance.spec.requirements import Requirement
-from dsv4_conformance.suite import TestSpec
+from dsv4_conformance.suite import ENDPOINT, TestSpec
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,11 @@ class Planner:
         if not profile.cases_for(spec.requirement, spec.family):
             self.not_selected[spec.requirement] = f"profile {profile.name} does not select it"
             return
-        offered = [surface for surface in spec.surfaces if surface in self.settings.implementation.surfaces]
+        settings = self.settings
+        if ENDPOINT in spec.surfaces and not (settings.offers(ENDPOINT) or settings.is_mandatory(ENDPOINT)):
+            self.not_selected[spec.requirement] = "no server was named with --dsv4-endpoint"
+            return
+        offered = [surface for surface in spec.surfaces if self.settings.offers(surface)]
         present = TestSpec(spec.requirement, tuple(offered), spec.family)
         planned = list(expand(present, name, profile, self.settings.options.seed))
         for surface in spec.surfaces:
@@ -86,7 +90,7 @@ class Planner:
         wanted = {case_id for case_id in options.cases if case_id.startswith(f"{spec.requirement}-")}
         for surface in spec.surfaces:
             absent = self._absent(name, requirement, surface)
-            if absent.case_id in wanted and surface not in self.settings.implementation.surfaces:
+            if absent.case_id in wanted and not self.settings.offers(surface):
                 self.found.add(absent.case_id)
                 yield absent
         profiles = [self.settings.profile] if options.profile_given else _smallest_first()
@@ -101,7 +105,7 @@ class Planner:
         self.found |= mine
 
     def _item(self, requirement: Requirement, case: PlannedCase) -> PlannedItem:
-        offered = case.surface in self.settings.implementation.surfaces
+        offered = self.settings.offers(case.surface)
         return PlannedItem(case.case_id, requirement, case.surface, case.label, case if offered else None)
 
     def _absent(self, name: str, requirement: Requirement, surface: str) -> PlannedItem:

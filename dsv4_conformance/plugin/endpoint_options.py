@@ -54,7 +54,7 @@ def add_endpoint_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--dsv4-answers",
         metavar="DIR",
-        help="keep answers here and do not ask again for those that are here, of this very build (default: ask all anew)",
+        help="keep answers here; those of this very build that are here are not asked for again (default: ask anew)",
     )
     group.addoption(
         "--dsv4-weights", metavar="TEXT", help="declared revision and accuracy class of the weights, as in the golden"

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dsv4_conformance.cases.case import Case
+from dsv4_conformance.plugin.endpoint import tasks_of
 from dsv4_conformance.plugin.keys import PROCESS
+from dsv4_conformance.runner.endpoint import EndpointSubject
+from dsv4_conformance.suite import ENDPOINT
 
 if TYPE_CHECKING:
     from dsv4_conformance.runner.session import Session
@@ -30,7 +33,16 @@ def case(request: pytest.FixtureRequest) -> Case:
     return described
 
 
+@pytest.fixture(scope="session")
+def _dsv4_tasks(request: pytest.FixtureRequest) -> Any:
+    """The accuracy runs of this session, each made when first asked for."""
+    return tasks_of(request.config.stash[PROCESS])
+
+
 @pytest.fixture
-def subject(request: pytest.FixtureRequest, case: Case, _dsv4_session: Session) -> Any:
-    """The implementation under test, ready to be called on the inputs of ``case`` and to be judged."""
-    return _dsv4_session.subject(request.node.callspec.params["case"].planned)
+def subject(request: pytest.FixtureRequest, case: Case) -> Any:
+    """What is under test, ready to be judged on ``case``: the adapter, or for an accuracy case the server."""
+    planned = request.node.callspec.params["case"].planned
+    if planned.surface == ENDPOINT:
+        return EndpointSubject(request.getfixturevalue("_dsv4_tasks"))
+    return request.getfixturevalue("_dsv4_session").subject(planned)

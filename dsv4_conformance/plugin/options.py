@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.plugin.endpoint_options import Asked, add_endpoint_options, read_endpoint
 
 if TYPE_CHECKING:
     import pytest
@@ -27,6 +28,8 @@ class Options:
     results: Path = Path(DEFAULT_RESULTS)
     device: str = "auto"
     cases: tuple[str, ...] = ()
+    endpoint: Asked = field(default_factory=Asked)
+    """The served model whose accuracy is judged, if any."""
     given: bool = False
     """Whether any option was given at all: then the user means a conformance run, whatever is collected."""
 
@@ -37,7 +40,7 @@ class Options:
         words += [f"--profile {self.profile}"] if self.profile != DEFAULT_PROFILE else []
         words += [f"--seed {self.seed}"] if self.seed else []
         words += [f"--device {self.device}"] if self.device != "auto" else []
-        return " ".join(words)
+        return " ".join([*words, *self.endpoint.words])
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -70,6 +73,7 @@ def add_options(parser: pytest.Parser) -> None:
         action="append",
         help="run this case alone, such as INV-02-1a2b3c4d (repeatable); searched in the given profile, else in all",
     )
+    add_endpoint_options(group)
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -85,7 +89,8 @@ def read_options(config: pytest.Config) -> Options:
         results=results_path(config),
         device=_value("device", given["device"], "auto"),
         cases=tuple(dict.fromkeys(given["case"] or ())),
-        given=any(value is not None for value in given.values()),
+        endpoint=read_endpoint(config),
+        given=any(value is not None for value in given.values()) or config.getoption("dsv4_endpoint") is not None,
     )
 
 

@@ -11,6 +11,7 @@ from dsv4_conformance.implementations import registry as implementations
 from dsv4_conformance.implementations.api import Implementation
 from dsv4_conformance.plugin.options import Options
 from dsv4_conformance.spec.requirements import Registry, load_registry
+from dsv4_conformance.suite import ENDPOINT
 from dsv4_conformance.texts import summary_of
 
 CASE_ID = re.compile(r"(INV-\d{2,3})-[0-9a-f]{8}")
@@ -25,6 +26,12 @@ class Settings:
     device: str
     profile: Profile
     registry: Registry
+
+    def offers(self, surface: str) -> bool:
+        """Whether ``surface`` can be tested: the adapter declares it, or for a server, the user named one."""
+        if surface == ENDPOINT:
+            return bool(self.options.endpoint.url)
+        return surface in self.implementation.surfaces
 
     def is_mandatory(self, surface: str) -> bool:
         """Whether the profile fails an implementation of this kind that does not offer ``surface``."""

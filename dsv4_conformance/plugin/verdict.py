@@ -16,6 +16,8 @@ SEVERITY = (
     Status.STALE_WAIVER,
     Status.UNSUPPORTED_REQUIRED,
     Status.HARNESS_ERROR,
+    Status.INVALID,
+    Status.INCONCLUSIVE,
     Status.NOT_RUN,
     Status.QUARANTINED,
     Status.WARN,
@@ -44,13 +46,16 @@ def exit_code(statuses: Collection[Status], *, harness_failed: bool = False) -> 
     """The exit code of a run whose planned cases ended so; ``harness_failed``: something outside any case went wrong.
 
     1 before 3: what an implementation did wrong stays true when the harness stumbled as well. 3 before a mere
-    gap.
+    gap, and before 7 and 6: an accuracy comparison that is invalid, or says nothing. A gap beside those is 1.
     """
     bad = set(statuses) - QUALIFYING
-    if bad - {Status.NOT_RUN, Status.HARNESS_ERROR}:
+    undecided = bad & {Status.INVALID, Status.INCONCLUSIVE}
+    if bad - {Status.NOT_RUN, Status.HARNESS_ERROR, *undecided}:
         return ExitCode.FAILED
     if harness_failed or Status.HARNESS_ERROR in bad:
         return ExitCode.HARNESS_ERROR
+    if undecided and bad == undecided:
+        return ExitCode.INVALID_COMPARISON if Status.INVALID in undecided else ExitCode.INCONCLUSIVE
     if bad:
         return ExitCode.FAILED
     if not CHECKED & set(statuses):
@@ -71,6 +76,10 @@ def sentence(code: int, profile: str, counts: Mapping[Status, int], note: str = 
         return f"STOPPED: {note}"
     if code == ExitCode.NOTHING_CHECKED:
         return f"NOTHING WAS CHECKED in profile {profile}: {told}"
+    if code == ExitCode.INCONCLUSIVE:
+        return f"INCONCLUSIVE, which is no qualification, in profile {profile}: {told}"
+    if code == ExitCode.INVALID_COMPARISON:
+        return f"INVALID COMPARISON of accuracy, no qualification, in profile {profile}: {told}"
     if code != ExitCode.QUALIFIES:
         return f"DOES NOT QUALIFY in profile {profile}: {told}"
     return f"PASSED IN PART, which is no qualification: {told}" if note else f"QUALIFIES in profile {profile}: {told}"
