@@ -16,8 +16,8 @@ from dsv4_conformance.implementations.state_api import (
     ChunkCacheConvention,
     LayerConvention,
     StateConvention,
-    StatefulSurfaces,
 )
+from dsv4_conformance.implementations.surfaces import StatefulSurfaces
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,15 +15,6 @@ from dsv4_conformance.spec.weights import Precision
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dsv4_conformance.implementations.sessions import (
-        ChunkCacheSession,
-        CompressorSession,
-        IndexerSession,
-        LayerSession,
-        MetadataSession,
-        WorkspaceSession,
-    )
-    from dsv4_conformance.spec.weights import CompressorSpec, IndexerSpec, LayerSpec
 
 Mode = Literal["prefill", "decode", "verify"]
 Path = Literal["auto", "paged", "sparse"]
@@ -45,11 +36,16 @@ STATE_METHODS: Mapping[str, tuple[str, ...]] = {
 class StateConvention:
     """Declarations for Compressor and Indexer: the ``precision`` entries and scores are computed in.
 
-    ``lookback``: tokens that ``truncate`` can take back (multi-token verify).
+    ``lookback``: tokens that ``truncate`` can take back (multi-token verify), 0 = none. Indexer alone: ``quantised``:
+    what ``open_indexer`` accepts; ``hadamard``: whether ``keys`` shows keys after the Hadamard rotation, which changes
+    no score (spec §7); ``paged``: whether selections also come as slots of pages.
     """
 
     precision: Precision = "float32"
     lookback: int = 8
+    quantised: tuple[bool, ...] = (True, False)
+    hadamard: bool = True
+    paged: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,13 @@ class ChunkCacheConvention:
 @dataclass(frozen=True)
 class LayerConvention:
     """Declarations for AttentionLayer. ``precisions`` and ``quantised``: what ``open_layer`` accepts; ``paths``: the
-    attention paths a prefill can be sent on; ``graphs``: the modes that ``capture`` takes; ``tp``: attention-TP sizes,
-    None = any; ``lookback``: tokens that ``truncate`` can take back."""
+    attention paths a prefill can be sent on, () = there is one, which nobody chooses; ``graphs``: the modes that
+    ``capture`` takes; ``tp``: attention-TP sizes, None = any; ``lookback``: tokens that ``truncate`` can take back.
+
+    ``forks``: which prefixes ``fork`` shares: any whole pages, all tokens of the source, or none. ``lockstep``:
+    sequences start in one batch, and later batches take as many tokens of each of them. ``padded_rows``: whether a step
+    can have rows that belong to nobody. ``infinite_sinks``: whether a sink of +inf means an output of 0 (spec §8).
+    """
 
     precisions: tuple[Precision, ...] = ("float32", "bfloat16")
     quantised: tuple[bool, ...] = (True, False)
@@ -77,6 +78,10 @@ class LayerConvention:
     graphs: tuple[Mode, ...] = ("decode", "prefill")
     tp: tuple[int, ...] | None = None
     lookback: int = 8
+    forks: Literal["anywhere", "at the end", "none"] = "anywhere"
+    lockstep: bool = False
+    padded_rows: bool = True
+    infinite_sinks: bool = True
 
 
 @dataclass(frozen=True)
@@ -171,47 +176,3 @@ class Settings:
 
     values: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-
-
-class StatefulSurfaces:
-    """Default methods of the stateful surfaces; an adapter defines those it declares."""
-
-    def open_compressor(self, spec: CompressorSpec, sequences: int) -> CompressorSession:
-        """Compressor: spec §5, §6. State for up to ``sequences`` sequences."""
-        raise NotImplementedError
-
-    def open_indexer(self, spec: IndexerSpec, sequences: int, max_tokens: int) -> IndexerSession:
-        """Indexer: spec §7."""
-        raise NotImplementedError
-
-    def select_topk(self, scores: Tensor, lengths: Tensor, topk: int, page_table: Tensor) -> tuple[Tensor, Tensor]:
-        """Indexer: raw and paged int32 ``(T, topk)`` from scores float32 ``(T, N)`` of which row t has ``lengths[t]``.
-
-        Beyond its length a row holds anything, NaN included. page_table int32 ``(T, pages)``. Spec §7, §9.4.
-        """
-        raise NotImplementedError
-
-    def open_workspace(self) -> WorkspaceSession:
-        """SparsePrefillWorkspace: spec §13.1."""
-        raise NotImplementedError
-
-    def open_chunk_cache(self, batch: ExtendBatch) -> ChunkCacheSession:
-        """SparsePrefillChunkCache: spec §13.2 to §13.4."""
-        raise NotImplementedError
-
-    def build_metadata(self, batch: StepBatch) -> MetadataSession:
-        """GraphMetadata: spec §14."""
-        raise NotImplementedError
-
-    def open_layer(self, spec: LayerSpec) -> LayerSession:
-        """AttentionLayer: spec §2, §15."""
-        raise NotImplementedError
-
-    def resolve_config(
-        self, config: Mapping[str, Any], options: ServerOptions, environment: Mapping[str, str]
-    ) -> Settings:
-        """EngineConfig: what a deployment of this Hugging Face config will do. Spec §1, §12, §16, §17.
-
-        Raises BadInput with one sentence for a combination that is not supported.
-        """
-        raise NotImplementedError
