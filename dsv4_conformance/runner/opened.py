@@ -75,10 +75,7 @@ class Opened:
         self._session, self._who, self._counted = session, who, counted
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        who = f"{self._who}.{method}"
-        function = getattr(self._session, method, None)
-        if not callable(function):
-            raise ConformanceFailure(f"{who} does not exist; the surface promises it.")
+        who, function = self._promised(method)
 
         def called(*given: Any, **named: Any) -> Any:
             self._counted()
@@ -90,8 +87,15 @@ class Opened:
     def refused(self, method: str, *given: Any, **named: Any) -> str:
         """The sentence with which ``method`` refuses bad input."""
         self._counted()
-        return refusal(f"{self._who}.{method}", getattr(self._session, method), *given, **named)
+        return refusal(*self._promised(method), *given, **named)
 
     def unwrap(self) -> Any:
         """The adapter's own session: what another method of the adapter must be given."""
         return self._session
+
+    def _promised(self, method: str) -> tuple[str, Callable[..., Any]]:
+        """A method of the session and what to call it in sentences."""
+        who, function = f"{self._who}.{method}", getattr(self._session, method, None)
+        if not callable(function):
+            raise ConformanceFailure(f"{who} does not exist; the surface promises it.")
+        return who, function
