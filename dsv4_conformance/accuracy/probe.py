@@ -18,10 +18,6 @@ from dsv4_conformance.errors import BadInput
 NUMBERS = "Write twelve random numbers between 1 and 1000, separated by commas, and nothing else."
 SUM = "What is 17 + 25? Give only the number."
 
-SAME = 12
-"""Characters at the start, three numbers, that must agree for two replies to count as the same: sums in another order
-make long replies drift apart even where the seed is honoured."""
-
 
 class NotAsAsked(BadInput):
     """The server does not do what the run asks of it; whatever it answered would be no measurement of that."""
@@ -80,7 +76,7 @@ async def _probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any]
     return Probe(
         model=name,
         served=thought.served or name,
-        seeds=_seeds([_start(reply) for reply in drawn]),
+        seeds=_seeds([reply.reasoning + reply.text for reply in drawn]),
         thinking=_thinking(thought, settings),
         template=f"{_tokens(thought)}, {_tokens(drawn[0])} prompt tokens",
     )
@@ -107,15 +103,22 @@ async def _model(client: Client, wanted: str | None) -> str:
     return wanted
 
 
-def _start(reply: Reply) -> str:
-    return (reply.reasoning + reply.text).strip()[:SAME]
-
-
-def _seeds(starts: list[str]) -> str:
-    first, again, *others = starts
-    if all(other == first for other in [again, *others]):
+def _seeds(replies: list[str]) -> str:
+    """``replies``: two with one seed, then others with seeds of their own."""
+    first, again, *others = replies
+    if all(reply == first for reply in [again, *others]):
         return "all the same"
-    return "honoured" if first == again else "no effect"
+    # Thoughts open with the same words whatever the seed, and sums in another order make replies drift apart where the
+    # seed is heeded: so what counts is whether one seed agrees for much longer than two do.
+    apart = max(_agreeing(first, other) for other in others)
+    together = _agreeing(first, again)
+    return "honoured" if first == again or together > 2 * apart + 10 else "no effect"
+
+
+def _agreeing(left: str, right: str) -> int:
+    """Characters at the start that are the same."""
+    pairs = zip(left, right, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
 
 
 def asked_thinking(settings: dict[str, Any]) -> bool | None:

@@ -39,8 +39,10 @@ class Score:
 
     def text(self) -> str:
         """The score, and whatever is not as it should be."""
-        share = f"{100 * self.correct / self.answered:.2f} %" if self.answered else "-"
-        named = {"truncated": "truncated", "empty": "empty", "no_answer": "without answer", "error": "errors"}
+        if not self.answered:
+            return "-"
+        share = f"{100 * self.correct / self.answered:.2f} %"
+        named = {"truncated": "truncated", "empty": "empty", "no_answer": "without answer", "error": "failed"}
         odd = [f"{self.statuses[status]} {name}" for status, name in named.items() if self.statuses[status]]
         return ", ".join([f"{share} right", *odd])
 

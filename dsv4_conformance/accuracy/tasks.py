@@ -52,10 +52,9 @@ class Task:
         return f"{self.name}/{parse.VERSION}"
 
     def score(self, text: str, target: str, *, finish_reason: str | None = None) -> Scored:
-        """Score a reply that arrived. Cut off by the token limit is wrong, whatever the text says."""
+        """Score a reply that arrived. One that the token limit cut off is wrong and is not read, whatever it says."""
         if finish_reason == "length":
-            found = self.read(text)
-            return Scored("truncated", found.answer, found.fallback, False)
+            return Scored("truncated", None, parse.NONE.fallback, False)
         if not text.strip():
             return Scored("empty", None, parse.NONE.fallback, False)
         found = self.read(text)

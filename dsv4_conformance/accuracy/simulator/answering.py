@@ -57,8 +57,8 @@ class Questions:
         if (known := self._by_prompt.get(f"Question: {last.rstrip()}")) is not None:
             return known
         # Put by another client in words of its own.
-        places = [(prompt.rfind(text), question) for text, question in self._by_text if text in prompt]
-        return max(places, key=lambda place: place[0])[1] if places else None
+        ends = [(prompt.rfind(text) + len(text), len(text), q) for text, q in self._by_text if text in prompt]
+        return max(ends, key=lambda end: end[:2])[2] if ends else None
 
 
 class Model:

@@ -121,7 +121,7 @@ class Server:
         return None
 
     def _reply(self, said: Said, length: int, chat: bool, thinking: bool) -> dict[str, Any]:
-        template = int(12 * uniform(self.behaviour.template)) + (3 if thinking else 0)
+        template = int(200 * uniform(self.behaviour.template)) + (3 if thinking else 0)
         prompt_tokens = length // 4 + (template if chat else 0)
         message: dict[str, Any] = {"role": "assistant", "content": said.text}
         if said.reasoning is not None:

@@ -1,0 +1,171 @@
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsv4_conformance.accuracy.client import Client, Endpoint, _retry_after
+from dsv4_conformance.accuracy.replies import Again, Reply, reply_from
+from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
+from dsv4_conformance.accuracy.tasks import gsm8k_prompt
+from dsv4_conformance.errors import BadInput
+from tests.accuracy.served import endpoint, served
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/chat/completions", "http://h:1/v1/completions/"],
+)
+def test_addresses_that_mean_the_same(url: str) -> None:
+    assert Endpoint(url).path == "http://h:1/v1/chat/completions"
+    assert Endpoint(url, "completions").path == "http://h:1/v1/completions"
+
+
+def test_addresses_that_are_kept_or_refused() -> None:
+    assert Endpoint("https://h/proxy/v2").root == "https://h/proxy/v2"
+    assert Endpoint("http://vhost:1").root == "http://vhost:1/v1"
+    with pytest.raises(BadInput, match="give an address like"):
+        _ = Endpoint("h:8000").root
+    with pytest.raises(BadInput, match="--concurrency is 0"):
+        Endpoint("http://h", concurrency=0)
+
+
+def content(message: Any, **choice: Any) -> bytes:
+    return json.dumps({"model": "m", "choices": [{"message": message, "finish_reason": "stop", **choice}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": "a", "reasoning_content": "b"}, "a", "b"),
+        ({"content": "a", "reasoning": "b"}, "a", "b"),
+        ({"content": None}, "", ""),
+        ({}, "", ""),
+        ({"content": None, "reasoning_content": "b"}, "", "b"),
+        # Without a reasoning parser the answer stands after the thoughts, and must not be sought in them.
+        ({"content": "b #### 1</think>a #### 2"}, "a #### 2", "b #### 1"),
+        ({"content": "<think>b</think>a"}, "a", "b"),
+        ({"content": "<think>b #### 1"}, "", "b #### 1"),
+    ],
+)
+def test_text_and_reasoning(message: dict[str, Any], text: str, reasoning: str) -> None:
+    reply = reply_from(content(message), "chat")
+    assert (reply.text, reply.reasoning, reply.served, reply.error) == (text, reasoning, "m", "")
+
+
+def test_token_counts_are_the_servers_or_none() -> None:
+    value = json.loads(content({"content": "a"}))
+    assert reply_from(json.dumps(value).encode(), "chat").completion_tokens is None
+    value["usage"] = {"prompt_tokens": 3, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 2}}
+    reply = reply_from(json.dumps(value).encode(), "chat")
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.reasoning_tokens) == (3, 4, 2)
+    value["usage"] = {"prompt_tokens": "3", "completion_tokens": True, "reasoning_tokens": 0}
+    reply = reply_from(json.dumps(value).encode(), "chat")
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.reasoning_tokens) == (None, None, 0)
+
+
+def test_completions_have_their_text_elsewhere() -> None:
+    raw = b'{"choices": [{"text": "a", "finish_reason": "length"}]}'
+    assert reply_from(raw, "completions") == Reply(text="a", finish_reason="length")
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "no JSON object"),
+        (b'{"choices": [{"mess', "no JSON object"),
+        (b"[]", "no JSON object"),
+        (b'{"error": {"message": "out of memory"}}', "no choices: out of memory"),
+        (b'{"choices": []}', "no choices"),
+        (b'{"choices": [{"message": null}]}', "has no message"),
+        (b'{"choices": [{"message": {"content": ""}, "finish_reason": "abort"}]}', "broke off"),
+    ],
+)
+def test_what_is_no_reply_is_asked_again_and_never_an_empty_answer(raw: bytes, reason: str) -> None:
+    with pytest.raises(Again, match=reason):
+        reply_from(raw, "chat")
+
+
+def ask(asked: Endpoint, number: int = 0, **other: Any) -> Reply:
+    prompt = gsm8k_prompt(f"Ada has {number} pens and buys 1,200. How many has she?")
+    body = json.dumps({"messages": [{"role": "user", "content": prompt}], "seed": 1, **other}).encode()
+
+    async def run() -> Reply:
+        async with Client(asked) as client:
+            return await client.ask(body)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", ["error_500", "malformed", "error_body", "hang_up"])
+@pytest.mark.usefixtures("questions")
+def test_passing_faults_are_asked_again(fault: str) -> None:
+    with served(Behaviour(**{fault: 0.5})) as (url, server):  # type: ignore[arg-type]
+        replies = [ask(endpoint(url, tries=20), number) for number in range(8)]
+        assert not [reply.error for reply in replies if reply.error]
+        assert max(reply.tries for reply in replies) > 1
+        assert sum(server.asked.values()) == sum(reply.tries for reply in replies)
+
+
+@pytest.mark.usefixtures("questions")
+def test_a_fault_that_stays_is_an_error_after_the_last_try() -> None:
+    with served(Behaviour(error_500=1.0)) as (url, _):
+        reply = ask(endpoint(url, tries=3))
+    assert (reply.error, reply.tries, reply.refused) == ("HTTP 500: The engine failed. (3 tries)", 3, False)
+
+
+@pytest.mark.usefixtures("questions")
+def test_a_refusal_is_not_asked_again() -> None:
+    with served(Behaviour(refuse=("gsm8k-test-0",))) as (url, _):
+        reply = ask(endpoint(url))
+    assert (reply.error, reply.tries, reply.refused) == ("HTTP 400: This prompt cannot be served.", 1, True)
+
+
+@pytest.mark.usefixtures("questions")
+def test_the_deadline_is_for_all_tries_together() -> None:
+    with served(Behaviour(stall=1.0, stall_s=30.0)) as (url, _):
+        started = time.monotonic()
+        reply = ask(endpoint(url, deadline_s=0.3))
+        assert time.monotonic() - started < 5
+    assert "no reply within the deadline of 0.3 s" in reply.error
+    with served(Behaviour(error_500=1.0)) as (url, _):
+        reply = ask(endpoint(url, deadline_s=0.3, tries=1000, backoff_s=0.05))
+    assert "deadline" in reply.error and "HTTP 500" in reply.error
+    assert reply.tries < 20
+
+
+def test_nobody_there() -> None:
+    reply = ask(endpoint("http://127.0.0.1:9", tries=2))
+    assert reply.error.startswith("connection failed") and reply.tries == 2
+
+
+@pytest.mark.usefixtures("questions")
+def test_null_content_is_an_empty_reply_and_not_asked_again() -> None:
+    with served(Behaviour(empty=1.0)) as (url, server):
+        reply = ask(endpoint(url))
+        assert (reply.text, reply.error, reply.finish_reason, reply.tries) == ("", "", "stop", 1)
+        assert sum(server.asked.values()) == 1
+
+
+def test_how_long_the_server_asks_to_wait() -> None:
+    assert _retry_after({"Retry-After": "2.5"}) == 2.5
+    assert _retry_after({}) is None
+    assert _retry_after({"Retry-After": "soon"}) is None
+    assert _retry_after({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    assert Client(Endpoint("http://h"))._wait(1, 2.5) == 2.5
+    assert Client(Endpoint("http://h"))._wait(1, 1e9) == 30
+    assert 4 <= Client(Endpoint("http://h"))._wait(5, None) <= 8
+
+
+@pytest.mark.usefixtures("questions")
+def test_the_key_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+
+    async def run() -> Any:
+        async with Client(Endpoint("http://127.0.0.1:9")) as client:
+            assert client._session is not None
+            return client._session.headers["Authorization"]
+
+    assert asyncio.run(run()) == "Bearer secret"
