@@ -110,7 +110,7 @@ def judge_selection(spec: LayerSpec, x: Tensor, positions: Tensor, selected: Ten
 def _judge_stored(what: str, spec: LayerSpec, rows: Tensor, exact: Tensor) -> None:
     """Every element within one rounding of the exact row: of e4m3 in the nope dims of a quantised layer, else bf16."""
     if rows.shape != exact.shape:
-        raise ConformanceFailure(f"{what}s are {tuple(rows.shape)} where {tuple(exact.shape)} is right.")
+        raise ConformanceFailure(f"stored {what}: shape {tuple(rows.shape)} where {tuple(exact.shape)} is right.")
     nope = PageLayout.NOPE
     # One rounding to bf16 (2**-9), and as much again for the arithmetic before it.
     room = exact.abs() * 2.0**-8 + FLOAT32_NOISE * exact.abs().amax(-1, keepdim=True)
