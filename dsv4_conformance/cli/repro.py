@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from dsv4_conformance.cli.options import AnyProfile, Device, Impl, Results, Seed
+from dsv4_conformance.cli.options import (
+    Answers,
+    AnyProfile,
+    Device,
+    Endpoint,
+    GoldenFolder,
+    Impl,
+    Model,
+    Results,
+    Seed,
+    Weights,
+    endpoint_words,
+)
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.options import DEFAULT_IMPL, DEFAULT_PROFILE, DEFAULT_RESULTS, Options, read_seed
 
@@ -22,6 +34,11 @@ def repro(
     script: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the case as a Python script instead of running it.")
     ] = None,
+    endpoint: Endpoint = None,
+    model: Model = None,
+    golden: GoldenFolder = None,
+    answers: Answers = None,
+    weights: Weights = None,
     pytest_arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- PYTEST ARGUMENTS]", help="Passed to pytest, such as --pdb.")
     ] = None,
@@ -44,6 +61,7 @@ def repro(
     words = ["--dsv4-case", case, "--dsv4-impl", impl, "--dsv4-seed", seed, "--dsv4-device", device]
     words += ["--dsv4-results", results, "-q"]
     words += ["--dsv4-profile", profile] if profile is not None else []
+    words += endpoint_words(endpoint, model, golden, answers, weights)
     return run_pytest([*words, *(pytest_arguments or [])])
 
 

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from dsv4_conformance.cli.options import Device, Impl, Profile, Results, Seed
+from dsv4_conformance.cli.options import (
+    Answers,
+    Device,
+    Endpoint,
+    GoldenFolder,
+    Impl,
+    Model,
+    Profile,
+    Results,
+    Seed,
+    Weights,
+    endpoint_words,
+)
 from dsv4_conformance.plugin.options import DEFAULT_IMPL, DEFAULT_PROFILE, DEFAULT_RESULTS
 
 
@@ -20,13 +32,19 @@ def run(
     workers: Annotated[
         str, typer.Option("-n", "--workers", metavar="N|auto", help="Processes; auto: one per GPU, else per CPU.")
     ] = "0",
+    endpoint: Endpoint = None,
+    model: Model = None,
+    golden: GoldenFolder = None,
+    answers: Answers = None,
+    weights: Weights = None,
     pytest_arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- PYTEST ARGUMENTS]", help="Passed to pytest, such as -k or -x.")
     ] = None,
 ) -> int:
     """Run the suites on an implementation, from any folder. Writes journal.jsonl and junit.xml to the results folder.
 
-    Exit code: 0 qualifies, 1 a failure or a gap, 2 bad input, 3 the harness failed, 5 nothing was checked.
+    Exit code: 0 qualifies, 1 a failure or a gap, 2 bad input, 3 the harness failed, 5 nothing was checked, 6
+    accuracy inconclusive, 7 accuracy not comparable.
     """
     from dsv4_conformance.cli.guarded import guarded
     from dsv4_conformance.cli.pytest_run import run_pytest
@@ -34,5 +52,6 @@ def run(
     options = {"impl": impl, "profile": profile, "seed": seed, "results": results, "device": device}
     words = [word for name, value in options.items() for word in (f"--dsv4-{name}", value)]
     words += ["-n", workers, "--dist", "worksteal"] if workers != "0" else []
+    words += endpoint_words(endpoint, model, golden, answers, weights)
     words += ["--junitxml", str(Path(results).expanduser() / "junit.xml")]
     return guarded(lambda: run_pytest([*words, *(pytest_arguments or [])]), Path(results).expanduser())

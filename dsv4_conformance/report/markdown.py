@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsv4_conformance.plugin.journal import Header, Journal, Result
-from dsv4_conformance.report.terminal import HEADINGS, rows
+from dsv4_conformance.report.terminal import HEADINGS, paragraphs, rows
 from dsv4_conformance.status import QUALIFYING
 
 SHOWN = 50
@@ -54,6 +54,7 @@ def markdown(journal: Journal) -> str:
     out += [f"| {' | '.join(titles)} |", f"|{'---|' * 2}{'---:|' * (len(titles) - 2)}"]
     out += [f"| {' | '.join(map(_cell, row.cells()))} |" for row in rows(journal)]
     out += ["", "worst: largest error in budgets (limit 1); margin: how far the least rejected known mistake is off."]
+    out += [text for told in paragraphs(journal.results) for text in ("", _cell(told))]
     wrong = [result for result in journal.results if result.status not in QUALIFYING]
     out += ["", f"### Failures ({len(wrong)})", "", *map(_failure, wrong[:SHOWN])] if wrong else []
     if missing := journal.missing():

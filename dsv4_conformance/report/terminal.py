@@ -140,6 +140,13 @@ def write_summary(reporter: pytest.TerminalReporter, journal: Journal, path: Pat
             reporter.write_line(f"A known mistake may pass here (margin below {REQUIRED_MARGIN:g}): {', '.join(weak)}.")
     if verbosity >= -1:
         _write_failures(reporter, journal, found, None if verbosity > 0 else SHOWN_PER_REQUIREMENT)
+    # A verdict that is no plain pass stands above, in full.
+    told = [] if verbosity < 0 else paragraphs(result for result in journal.results if result.status is Status.PASS)
+    if told:
+        reporter.write_sep("=", "accuracy")
+        for text in told:
+            for line in textwrap.wrap(text, 110):
+                reporter.write_line(line)
     if verbosity >= 0 and journal.header.not_selected:
         reporter.write_sep("-", "not selected")
         for text in _not_selected(journal):
@@ -168,6 +175,12 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
         gaps = Counter(r.reason for r in journal.results if r.requirement == row.id and r.status is Status.NOT_RUN)
         for reason, count in gaps.items():
             reporter.write_line(f"  NOT_RUN {count} case(s): {reason}", red=True)
+
+
+def paragraphs(results: Iterable[Result]) -> list[str]:
+    """What the accuracy runs among ``results`` found, a paragraph each."""
+    records = (result.record.get("accuracy") for result in results)
+    return [str(record["paragraph"]) for record in records if isinstance(record, dict) and "paragraph" in record]
 
 
 def _not_selected(journal: Journal) -> list[str]:

@@ -64,8 +64,7 @@ def outcome(judged: Judged, gates: tuple[str, ...]) -> dict[str, Any]:
         return {"checked": True, "status_hint": "INVALID", "reason": judged.problem, "metrics": {}}
     told = paragraph(judgement)
     if judgement.score is None:
-        short = f"{told.split('. ', 1)[0]}."
-        reason = told if gates == ("errors",) else f"{short} INV-133 tells why."
+        reason = told if gates == ("errors",) else "Not comparable with the golden; INV-133 tells why."
         return {"checked": True, "status_hint": "INVALID", "reason": reason, "metrics": {}}
     found = [finding for finding in judgement.findings if finding.gate in gates]
     worst = max(found, key=lambda finding: (finding.verdict, finding.warns))
