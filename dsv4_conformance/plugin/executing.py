@@ -19,6 +19,7 @@ from dsv4_conformance.plugin.outcome import Outcome, UnsupportedRequired
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.results_folder import StartLog, unwritable
 from dsv4_conformance.status import Status
+from dsv4_conformance.suite import ENDPOINT
 from dsv4_conformance.texts import clean, summary_of
 
 _OUTCOME = pytest.StashKey[Outcome]()
@@ -54,6 +55,10 @@ class Executing:
         if planned is None or planned.planned is not None:
             return
         settings = self._process.settings
+        if planned.surface == ENDPOINT:
+            raise UnsupportedRequired(
+                f"No server was named with --dsv4-endpoint, and profile {settings.profile.name} makes accuracy mandatory."
+            )
         name = settings.implementation.identity.name
         if settings.is_mandatory(planned.surface):
             raise UnsupportedRequired(

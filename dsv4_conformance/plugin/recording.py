@@ -140,6 +140,7 @@ class Recording:
         return (
             f"dsv4-conformance {dsv4_conformance.__version__}: {identity.name} {identity.version} "
             f"on {settings.device}, profile {settings.profile.name}, seed {settings.options.seed}"
+            f"{f', server {settings.options.endpoint.url}' if settings.options.endpoint.url else ''}"
         )
 
     @pytest.hookimpl(wrapper=True)
@@ -277,6 +278,8 @@ class Recording:
             Status.CRASH: ("failed", "C"),
             Status.OUT_OF_MEMORY: ("failed", "M"),
             Status.UNSUPPORTED_REQUIRED: ("failed", "U"),
+            Status.INCONCLUSIVE: ("failed", "?"),
+            Status.INVALID: ("failed", "V"),
         }
         if status in shown and report.when == "call":
             return (*shown[Status(status)], status)
