@@ -57,7 +57,7 @@ class Executing:
         settings = self._process.settings
         if planned.surface == ENDPOINT:
             raise UnsupportedRequired(
-                f"No server was named with --dsv4-endpoint, and profile {settings.profile.name} makes accuracy mandatory."
+                f"No server was named with --dsv4-endpoint; profile {settings.profile.name} makes accuracy mandatory."
             )
         name = settings.implementation.identity.name
         if settings.is_mandatory(planned.surface):
