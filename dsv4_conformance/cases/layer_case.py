@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsv4_conformance.cases.case import _Described
+from dsv4_conformance.cases.compressor_case import short
 from dsv4_conformance.spec.weights import Precision
 
 Sinks = Literal["finite", "special"]
@@ -34,4 +35,4 @@ class LayerCase(_Described):
         cache = "-fp8" if self.quantised else ""
         rank = f"-tp{self.tp}r{self.rank}" if self.tp > 1 else ""
         path = "" if self.path == "auto" else f"-{self.path}"
-        return f"{kind}{cache}{rank}{path}-{self.schedule.replace(' ', '_')}"
+        return f"{kind}{cache}{rank}{path}-{short(self.schedule)}"

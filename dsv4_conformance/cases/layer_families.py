@@ -49,6 +49,17 @@ PREFIXES = (
     "p0:256 f0>1:256 d0+1 d1+0 p1:3 v1:2 d0",
     "p0:513+2:3 f0>1:512 f0>3:256 x p1:2+3:129+0:1 d1+3+2",
 )
+STEPS = (
+    # At once, in odd chunks, and token by token: through the window, through more entries than index_topk (64).
+    "p0:300",
+    "p0:1 p0:2 p0:125 p0:1 p0:130 p0:3 p0:64",
+    "p0:1" + " d0" * 134,
+    "p0:250 p0:7 p0:1" + " d0" * 9,
+    # Sequences of different lengths that start together: in step from then on, then each at its own pace.
+    "p0:70+1:5+2:131 d0+1+2 d0+1+2 p0:4+1:4+2:4",
+    "p0:259+1:3 p1:130+0:2 d1 d0+1 p2:66+0:5",
+)
+"""Neither take-backs nor shared pages: what an engine with the simplest cache can do."""
 DRAWN_TOKENS = {"laptop": 420, "gpu": 1500}
 _FLAVOURS: tuple[tuple[Precision, bool], ...] = (("float32", False), ("bfloat16", True), ("float32", True))
 """Exact; what a kernel runs; what shows a fault of the cache without a kernel's rounding."""
@@ -136,6 +147,13 @@ def _of_ratio(ratio: int, schedules: tuple[str, ...]) -> Callable[[str, Size, in
     return stream
 
 
+def _steps(surface: str, size: Size, seed: int) -> Iterator[Case]:
+    """Each of STEPS at each ratio, float32 and exact."""
+    for index in range(len(STEPS) * len(RATIOS)):
+        turn, place = divmod(index, len(STEPS))
+        yield LayerCase(surface, RATIOS[(place + turn) % len(RATIOS)], STEPS[place], seed=seed * 1_000_003 + index)
+
+
 def _first_tokens(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """Sequences of one token: each sees itself alone."""
     for index in range(12):
@@ -162,6 +180,7 @@ def _layer_ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 LAYER_FAMILIES: dict[str, Callable[[str, Size, int], Iterator[Case]]] = {
     "layer_schedules": _varied(SCHEDULES, "layer_schedules"),
+    "layer_steps": _steps,
     "layer_prefills": _varied(PREFILLS, "layer_prefills"),
     "layer_decodes": _varied(DECODES, "layer_decodes"),
     "layer_prefixes": _varied(PREFIXES, "layer_prefixes"),

@@ -51,7 +51,7 @@ class IndexerSession(Protocol):
         """Forget a sequence."""
 
     def keys(self, sequence: int) -> Tensor:
-        """Stored index keys, dequantised, Hadamard-rotated: float32 ``(entries, 128)``."""
+        """Stored index keys, dequantised, Hadamard-rotated unless declared otherwise: float32 ``(entries, 128)``."""
 
     def page_table(self, sequence: int) -> Tensor | None:
         """int32 ``(pages,)`` of 256-token pages that paged selections refer to, or None."""

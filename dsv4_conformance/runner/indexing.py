@@ -11,7 +11,7 @@ from torch import Tensor
 from dsv4_conformance.cases.compressor_case import IndexerCase
 from dsv4_conformance.cases.compressor_inputs import Streams, index_capacity, index_streams, indexer_spec
 from dsv4_conformance.cases.schedule import Step, sequences
-from dsv4_conformance.errors import ContractViolation
+from dsv4_conformance.errors import ContractViolation, NotApplicable
 from dsv4_conformance.implementations.state_api import IndexSegment, Selection
 from dsv4_conformance.numerics.selection import Exact, exact_scores, trailing_fill
 from dsv4_conformance.numerics.state import FLOAT32
@@ -66,7 +66,8 @@ class LedIndexer(Led):
             stretch = self._running[sequence]
             stretch.qr = self.sources.held(sequence)
             held = len(self.streams.held(sequence)) // 4
-            stretch.keys = self.subject.promised("keys", self.session.keys(sequence), (held, 128), torch.float32)
+            keys = self.subject.promised("keys", self.session.keys(sequence), (held, 128), torch.float32)
+            stretch.keys = keys if declared(self.subject, self.surface).hadamard else indexer.hadamard(keys)
             stretch.table = self.session.page_table(sequence)
         super()._close(sequence)
 
@@ -76,9 +77,18 @@ class LedIndexer(Led):
 
 
 def led(subject: Subject, case: IndexerCase, spec: IndexerSpec | None = None) -> LedIndexer:
-    """The case's session after its schedule."""
+    """The case's session after its schedule. Raises NotApplicable outside what the adapter declares."""
+    quantised = declared(subject, "Indexer").quantised
+    if case.quantised not in quantised:
+        raise NotApplicable(f"quantised {case.quantised} is not among the declared {quantised}.")
     spec = spec or indexer_spec(case, subject.device)
     return LedIndexer(subject, spec, index_streams(case, subject.device), case.schedule, index_capacity(case))
+
+
+def need_pages(subject: Subject) -> None:
+    """Raise NotApplicable unless selections also come as slots of pages."""
+    if not declared(subject, "Indexer").paged:
+        raise NotApplicable("the adapter declares that its selections name no pages.")
 
 
 def crowded(session: LedIndexer, stretch: Stretch) -> Tensor:

@@ -18,9 +18,10 @@ from torch import Tensor
 from dsv4_conformance.cases.layer_case import LayerCase
 from dsv4_conformance.cases.layer_inputs import spec_of, tokens, weights_root
 from dsv4_conformance.cases.schedule import BATCHES, Step, steps
-from dsv4_conformance.errors import ContractViolation, NotApplicable
-from dsv4_conformance.implementations.state_api import LayerConvention, LayerResult, Segment
+from dsv4_conformance.errors import ContractViolation
+from dsv4_conformance.implementations.state_api import LayerResult, Segment
 from dsv4_conformance.numerics.layer import judge_rows
+from dsv4_conformance.runner.declared import check_declared, layer_convention, within_sinks
 from dsv4_conformance.runner.opened import Opened
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.spec.weights import LayerSpec
@@ -53,7 +54,8 @@ class LayerRun:
     """One session of the AttentionLayer surface under ``case``.
 
     ``spec``: what it is opened with, by default the case's. ``changed``: token rows ``{(sequence, position): row}``
-    that differ from the case's. Raises NotApplicable outside what the adapter declares.
+    that differ from the case's. Raises NotApplicable outside what the adapter declares. An adapter that declares one
+    path, no rows of nobody or no sink of +inf is led without choice of path, without such rows and with finite sinks.
     """
 
     def __init__(
@@ -65,7 +67,8 @@ class LayerRun:
     ) -> None:
         check_declared(subject, case)
         self.subject, self.case, self.device = subject, case, subject.device
-        self.spec = spec or spec_of(case, subject.device)
+        self.convention = layer_convention(subject)
+        self.spec = within_sinks(self.convention, spec or spec_of(case, subject.device))
         self.session: Opened = subject.open("open_layer", self.spec)
         self.streams: dict[int, Stream] = {}
         self.outputs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -165,8 +168,9 @@ class LayerRun:
             result = self.graphs[graph_rows].replay(segments)
         else:
             mode = "prefill" if step.kind == "idle" else step.kind
-            path = self.case.path if step.kind == "prefill" else "auto"
-            result = self.session.step(segments, mode=mode, padded_rows=step.padding, path=path)
+            path = self.case.path if step.kind == "prefill" and self.convention.paths else "auto"
+            padding = step.padding if self.convention.padded_rows else 0
+            result = self.session.step(segments, mode=mode, padded_rows=padding, path=path)
         self.keep(step, result)
 
     def _rows(self, sequence: int, origins: list[Token], first: int) -> Tensor:
@@ -190,21 +194,6 @@ class LayerRun:
             if not isinstance(given, Tensor) or tuple(given.shape) != shape:
                 shown = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
                 raise ContractViolation(f"step returned {name} as {shown}; the surface promises {shape}.")
-
-
-def check_declared(subject: Subject, case: LayerCase) -> None:
-    """Raise NotApplicable if ``case`` lies outside what the adapter declares for AttentionLayer."""
-    convention = subject.implementation.surfaces["AttentionLayer"]
-    assert isinstance(convention, LayerConvention)
-    for what, given, declared in (
-        ("precision", case.precision, convention.precisions),
-        ("quantised", case.quantised, convention.quantised),
-        ("ratio", case.ratio, convention.ratios),
-        ("tp", case.tp, convention.tp),
-        ("path", case.path, ("auto", *convention.paths)),
-    ):
-        if declared is not None and given not in declared:
-            raise NotApplicable(f"{what} {given} is not among the declared {declared}.")
 
 
 def _joined(pending: list[Rows]) -> Rows:

@@ -15,8 +15,9 @@ from dsv4_conformance.errors import ConformanceFailure, NotApplicable
 from dsv4_conformance.implementations.registry import BUILT_IN
 from dsv4_conformance.numerics.layer import stored_rows
 from dsv4_conformance.oracle import layer_stages
+from dsv4_conformance.runner.declared import check_declared
 from dsv4_conformance.runner.driving import LedCompressor
-from dsv4_conformance.runner.layer_run import LayerRun, check_declared
+from dsv4_conformance.runner.layer_run import LayerRun
 from dsv4_conformance.runner.subject import Subject
 
 
@@ -30,6 +31,7 @@ def judge_schedules(subject: Subject, case: PropertyCase) -> None:
         check_declared(subject, session)
     draw = strategies.layer_schedules if isinstance(session, LayerCase) else strategies.compressor_schedules
     failures: dict[str, ConformanceFailure] = {}
+    outside: dict[str, NotApplicable] = {}
 
     def fails(schedule: str) -> bool:
         try:
@@ -38,6 +40,8 @@ def judge_schedules(subject: Subject, case: PropertyCase) -> None:
             if _device_is_lost(failure):
                 raise told(failure, schedule, "The schedule was") from failure
             failures[schedule] = failure
+        except NotApplicable as beyond:  # a fork, say, among the steps that were drawn
+            outside[schedule] = beyond
         return schedule in failures
 
     def told(failure: ConformanceFailure, schedule: str, what: str) -> ConformanceFailure:
@@ -48,7 +52,9 @@ def judge_schedules(subject: Subject, case: PropertyCase) -> None:
     try:
         shortest = made.run(draw(case.tokens, lookback(subject, session.surface)), case)
     finally:
-        subject.note(schedules=len(made.tried), stream=made.stream())
+        subject.note(schedules=len(made.tried), stream=made.stream(), **({"outside": len(outside)} if outside else {}))
+    if len(outside) == len(made.tried) > 0:
+        raise next(iter(outside.values()))
     if shortest is not None:
         raise told(failures[shortest], shortest, "The shortest schedule found that fails is") from failures[shortest]
 

@@ -9,7 +9,15 @@ from dsv4_conformance.cases.compressor_inputs import indexer_spec
 from dsv4_conformance.errors import ContractViolation
 from dsv4_conformance.oracle.compressor import visible
 from dsv4_conformance.oracle.kv_format import compressed_slot
-from dsv4_conformance.runner.indexing import crowded, exact, judge_keys, judge_scores, judge_selections, led
+from dsv4_conformance.runner.indexing import (
+    crowded,
+    exact,
+    judge_keys,
+    judge_scores,
+    judge_selections,
+    led,
+    need_pages,
+)
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 
@@ -46,6 +54,7 @@ def test_the_sign_of_the_head_weights_turns_the_selection(subject: Subject, case
 @requirement("INV-35", on=INDEXER, cases="index_streams")
 def test_paged_selections_name_the_pages_of_their_sequence(subject: Subject, case: IndexerCase) -> None:
     """INV-35: paged indices are the raw ones through the sequence's own page table; sequences share no slot."""
+    need_pages(subject)
     session, owners = led(subject, case), dict[int, set[int]]()
     for stretch in session.finish():
         raw = torch.cat([s.raw for s in stretch.returned])

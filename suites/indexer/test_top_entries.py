@@ -1,5 +1,7 @@
 """Selection from score rows: which entries, how often, in which order, and their slots (INV-31, 32, 35)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -8,18 +10,23 @@ from dsv4_conformance.cases.compressor_inputs import topk_lengths, topk_pages, t
 from dsv4_conformance.numerics.selection import trailing_fill
 from dsv4_conformance.oracle.indexer import selection_faults
 from dsv4_conformance.oracle.kv_format import compressed_slot
+from dsv4_conformance.runner.driving import declared
+from dsv4_conformance.runner.indexing import need_pages
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 
 INDEXER = ("Indexer",)
 
 
-def select(subject: Subject, case: TopkCase, layout: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Raw and paged int32 ``(rows, topk)`` for the case's scores, and the scores and lengths."""
+def select(subject: Subject, case: TopkCase, layout: int = 0) -> tuple[Tensor, Any, Tensor, Tensor]:
+    """Raw and paged int32 ``(rows, topk)`` for the case's scores, and the scores and lengths; paged is None if the
+    adapter declares no pages."""
     scores, lengths = topk_scores(case, subject.device), topk_lengths(case, subject.device)
     returned = subject.ask("select_topk", scores, lengths, case.topk, topk_pages(case, subject.device, layout))
     subject.expect(isinstance(returned, tuple) and len(returned) == 2, "select_topk returned no (raw, paged).")
-    raw, paged = (subject.promised("select_topk", given, (case.rows, case.topk), torch.int32) for given in returned)
+    raw, paged = returned
+    for given in returned if declared(subject, "Indexer").paged else (raw,):
+        subject.promised("select_topk", given, (case.rows, case.topk), torch.int32)
     return raw, paged, scores, lengths.long()
 
 
@@ -59,6 +66,7 @@ def test_scores_that_are_no_numbers_select_visible_entries_or_none(subject: Subj
 @requirement("INV-35", on=INDEXER, cases="selection_distinct")
 def test_paged_indices_are_the_slots_of_the_raw_ones(subject: Subject, case: TopkCase) -> None:
     """INV-35: paged = page_table[raw // 64] * 64 + raw % 64 entry by entry, up to int32's last page; -1 stays -1."""
+    need_pages(subject)
     tables = topk_pages(case, subject.device)
     raw, paged, _, lengths = select(subject, case)
     seen = (raw < lengths[:, None]).all() and (raw >= -1).all()
@@ -75,6 +83,7 @@ def test_paged_indices_are_the_slots_of_the_raw_ones(subject: Subject, case: Top
 @requirement("INV-35", on=INDEXER, cases="selection_distinct")
 def test_other_pages_change_no_selection(subject: Subject, case: TopkCase) -> None:
     """INV-35: with another page table the same entries are selected."""
+    need_pages(subject)
     raw, _, scores, lengths = select(subject, case)
     other, _, _, _ = select(subject, case, layout=1)
     same = (raw.sort(1).values == other.sort(1).values).all(1)

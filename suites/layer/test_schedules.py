@@ -8,6 +8,7 @@ import torch
 from dsv4_conformance.cases.layer_case import LayerCase
 from dsv4_conformance.cases.layer_inputs import spec_of, tokens, weights_root
 from dsv4_conformance.cases.schedule import BATCHES, steps
+from dsv4_conformance.runner.declared import need_padded_rows, need_paths
 from dsv4_conformance.runner.layer_run import LayerRun, unset_memory_is_nan
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
@@ -18,6 +19,12 @@ LAYER = ("AttentionLayer",)
 @requirement("INV-42", on=LAYER, cases="layer_schedules")
 def test_every_schedule_gives_what_the_definition_gives(subject: Subject, case: LayerCase) -> None:
     """INV-42: prefill in any chunks, decode, verify with rejected drafts: every row equals the layer's definition."""
+    LayerRun(subject, case).run()
+
+
+@requirement("INV-42", on=LAYER, cases="layer_steps")
+def test_chunks_and_single_tokens_give_what_the_definition_gives(subject: Subject, case: LayerCase) -> None:
+    """INV-42: at once, in odd chunks or token by token, alone or beside sequences of other lengths: every row."""
     LayerRun(subject, case).run()
 
 
@@ -62,6 +69,7 @@ def test_a_sequence_does_not_notice_the_others(subject: Subject, case: LayerCase
 @requirement("INV-81", on=LAYER, cases="layer_exact")
 def test_rows_of_nobody_change_nothing(subject: Subject, case: LayerCase) -> None:
     """INV-81: 1 to 5 padding rows behind every batch leave all rows and the caches as they are without them."""
+    need_padded_rows(subject)
     plain = LayerRun(subject, case).run(judge=False)
     wide = " ".join(
         replace(step, padding=1 + (case.digest() + place) % 5).text() if step.kind in BATCHES else step.text()
@@ -79,6 +87,7 @@ def test_rows_of_nobody_change_nothing(subject: Subject, case: LayerCase) -> Non
 @requirement("INV-70", on=LAYER, cases="layer_prefills")
 def test_sparse_prefill_equals_the_paged_path(subject: Subject, case: LayerCase) -> None:
     """INV-70: the same batches through the workspace and through the pages, each judged, each on the path asked for."""
+    need_paths(subject, "sparse", "paged")
     for path in ("sparse", "paged"):
         run = LayerRun(subject, case.with_(path=path)).run()
         subject.expect(set(run.paths) == {path}, f"path {path} was asked for and {sorted(set(run.paths))} ran.")
@@ -93,6 +102,7 @@ def test_a_shared_prefix_is_continued_as_if_it_were_its_own(subject: Subject, ca
 @requirement("INV-80", on=LAYER, cases="layer_prefills")
 def test_layers_of_all_ratios_can_share_one_workspace(subject: Subject, case: LayerCase) -> None:
     """INV-80: C0, C4 and C128 layers take turns, and the workspace grows between them, without harm to any."""
+    need_paths(subject, "sparse")
     runs = [LayerRun(subject, case.with_(ratio=ratio, path="sparse")) for ratio in (0, 4, 128)]
     for place, step in enumerate(steps(case.schedule)):
         for run in runs[place % 3 :] + runs[: place % 3]:
