@@ -120,7 +120,8 @@ class Golden:
         rows = ",\n".join(f"    {json_line(row)}" for row in content.pop("rows"))
         noise = {name: round(value, 8) for name, value in self.noise.items()}
         head = {**content, "totals": self.totals(), "noise": noise, "content_sha256": self.content_hash}
-        return f'{json.dumps(head, indent=2, ensure_ascii=False)[:-2]},\n  "rows": [\n{rows}\n  ]\n}}\n'
+        passes = f'"passes": {json_line(head.pop("passes"))}'
+        return f'{json.dumps(head, indent=2, ensure_ascii=False)[:-2]},\n  {passes},\n  "rows": [\n{rows}\n  ]\n}}\n'
 
 
 COLUMNS = tuple(f.name for f in fields(Row))

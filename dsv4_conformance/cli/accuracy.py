@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsv4_conformance.cli.accuracy_power import power
+from dsv4_conformance.cli.accuracy_rehearse import rehearse
 from dsv4_conformance.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
@@ -215,3 +216,4 @@ def _told(finished: Finished) -> list[str]:
 
 
 app.command()(power)
+app.command()(rehearse)

@@ -17,7 +17,7 @@ _PREAMBLE = """\
 # Changelog of the goldens
 
 Every file that [MANIFEST.json](MANIFEST.json) lists, with the first twelve hex digits of its SHA-256 before and after
-each change; the newest entry stands first. `dsv4-conformance golden tensors --write` adds the entries.
+each change; the newest entry stands first. `dsv4-conformance golden tensors --write` and `golden record` add them.
 
 """
 
