@@ -209,9 +209,9 @@ def _told(finished: Finished) -> list[str]:
         lines.append(f"{fallbacks} answers did not stand in the form asked for and were found by a fall-back rule")
     if score.statuses["error"]:
         first = next(answer for answer in run.answers if answer.status == "error")
-        lines.append(f"first error, at {first.item}: {first.error}; --retry-errors asks these again")
+        lines.append(f"first error, at {first.item}: {first.error.removesuffix('.')}; --retry-errors asks these again")
     if note := run.header.observed.get("data", ""):
-        lines += [note] if " " in note else []
+        lines += [note] if note.endswith(".") else []  # a sentence, not only a place
     return [*lines, f"answers: {finished.path} (fingerprint {run.header.fingerprint_hash[:12]})"]
 
 

@@ -146,7 +146,7 @@ def test_what_a_run_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     right, cut = sum(a.correct for a in answers), sum(a.status == "truncated" for a in answers)
     assert lines[:3] == [
         f"gsm8k: {right} of 24, {100 * right / 24:.2f} % right, {cut} truncated, 1 failed",
-        "first error, at gsm8k-test-3: HTTP 400: This prompt cannot be served.; --retry-errors asks these again",
+        "first error, at gsm8k-test-3: HTTP 400: This prompt cannot be served; --retry-errors asks these again",
         "The questions are not verified.",
     ]
     assert lines[3].startswith(f"answers: {tmp_path / 'gsm8k.jsonl'} (fingerprint ")
