@@ -73,13 +73,15 @@ def judgement_of(
     answers: Path,
     *,
     weights: str = "undeclared",
+    verify: bool = True,
     quiet: bool = False,
 ) -> Judgement:
     """Run ``task`` against the server at ``url`` and judge it, with as many looks as it takes.
 
-    ``folder`` is the golden folder, ``answers`` keeps the answers: those that are there are not asked for again. What
-    cannot be compared is found before anything is asked. Raises BadInput for a server or data that cannot be used, and
-    NoGolden where there is none, probe.NotAsAsked and pump.ServerGone as run_task does.
+    ``folder`` is the golden folder, ``answers`` keeps the answers: those that are there are not asked for again.
+    ``verify``: the questions must be the known ones. What cannot be compared is found before anything is asked.
+    Raises BadInput for a server or data that cannot be used, NoGolden where there is none, probe.NotAsAsked and
+    pump.ServerGone as run_task does.
     """
     from dsv4_conformance.accuracy.bodies import settings_of
     from dsv4_conformance.accuracy.client import Endpoint
@@ -108,6 +110,7 @@ def judgement_of(
             generation=asked_like(golden, defaults),
             weights=weights,
             retry_errors=True,
+            verify=verify,
             quiet=quiet,
             check=check,
         )

@@ -1,7 +1,9 @@
 """Runs and goldens made by hand, without a server."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,3 +78,10 @@ def matrix(rng: np.random.Generator, p: ArrayLike, passes: int) -> np.ndarray[An
     """Draws (questions, passes) with pass probabilities ``p``."""
     probabilities = np.asarray(p, dtype=np.float64)
     return (rng.random((len(probabilities), passes)) < probabilities[:, None]).astype(np.int64)
+
+
+def written(run: AccuracyRun, path: Path) -> Path:
+    """The run as a file; its path."""
+    lines = [{"kind": "header", **asdict(run.header)}, *({"kind": "answer", **asdict(a)} for a in run.answers)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
