@@ -24,7 +24,5 @@ class Status(StrEnum):
 
 
 QUALIFYING = frozenset({Status.PASS, Status.WARN, Status.WAIVED, Status.NOT_APPLICABLE})
-CHECKED = frozenset(
-    {Status.PASS, Status.WARN, Status.WAIVED, Status.FAIL, Status.INCONCLUSIVE, Status.STALE_WAIVER}
-)
+CHECKED = frozenset({Status.PASS, Status.WARN, Status.WAIVED, Status.FAIL, Status.INCONCLUSIVE, Status.STALE_WAIVER})
 """Statuses in which the implementation's output was compared with something."""
