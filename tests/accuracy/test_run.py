@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from dsv4_conformance.accuracy import data
 from dsv4_conformance.accuracy.client import Endpoint
+from dsv4_conformance.accuracy.harness import lm_eval_without_torch
 from dsv4_conformance.accuracy.probe import NotAsAsked
 from dsv4_conformance.accuracy.pump import ServerGone
 from dsv4_conformance.accuracy.records import load
@@ -148,6 +150,7 @@ def test_a_server_that_goes_down_ends_the_run_and_costs_no_answer(results: Path)
     kept = load(results / "gsm8k.jsonl").answers
     assert {answer.request for answer in kept} == set(answered)
     assert {answer.status for answer in kept} == {"ok"}
+    assert load(results / "gsm8k.jsonl").missing(1) == [], "passes are asked one after the other"
     with served(Behaviour()) as (url, server):
         finished = run(endpoint(url), results, repeats=4)
         assert not set(server.asked) & set(answered), "what was answered is not asked again"
@@ -166,6 +169,25 @@ def test_passing_faults_change_nothing(results: Path) -> None:
     kept = {answer.key: answer.answer for answer in finished.run.answers}
     assert kept == {answer.key: answer.answer for answer in sound.run.answers}
     assert max(answer.tries for answer in finished.run.answers) > 1
+
+
+def test_errors_at_the_very_end_are_recorded(results: Path) -> None:
+    last = f"gsm8k-test-{GSM8K - 1}"
+    with served(Behaviour(refuse=(last,))) as (url, _):
+        finished = run(endpoint(url, concurrency=1), results)
+    assert [answer.item for answer in finished.run.answers if answer.status == "error"] == [last]
+
+
+def test_the_worked_examples_are_the_first_five(results: Path) -> None:
+    with lm_eval_without_torch():
+        from dsv4_conformance.accuracy.lm_tasks import gsm8k_dataset
+
+        shots = gsm8k_dataset(verify=False)["shots"]
+    assert shots["id"] == [f"gsm8k-train-{n}" for n in range(5)]
+    with served(Behaviour()) as (url, _):
+        fingerprint = run(endpoint(url), results, limit=1).run.header.fingerprint
+    rows = data.load("gsm8k-train", verify=False).rows[:5]
+    assert fingerprint["fewshot"] == f"5 {data.canonical_sha256(rows)}"
 
 
 @pytest.mark.parametrize(

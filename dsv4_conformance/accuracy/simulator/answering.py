@@ -93,7 +93,8 @@ class Model:
         reasoning = _reasoning(question.item, draw, behaviour.reasoning_chars) if thinking else None
         steps = f"Step 1: read the question ({chance('words'):.6f}). Step 2: work it out."
         if chance("truncate") < behaviour.truncate:
-            return Said(steps, reasoning, "length", length + thought, thought)
+            # As in real life, the right number may stand in what was cut off, and counts for nothing.
+            return Said(f"{steps} So far {question.target}", reasoning, "length", length + thought, thought)
         if chance("empty") < behaviour.empty:
             return Said(None, reasoning, "stop", thought, thought)
         if chance("no answer") < behaviour.no_answer:
