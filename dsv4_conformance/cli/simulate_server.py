@@ -40,9 +40,7 @@ def simulate_server(
     hang_up: Annotated[float, _share("Tries whose connection is closed.")] = 0.0,
     stall: Annotated[float, _share("Tries that get no reply for --stall-seconds.")] = 0.0,
     stall_seconds: Annotated[float, typer.Option(metavar="S", help="How long a stalled try waits.")] = 3600.0,
-    refuse: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="A question that always gets HTTP 400.")
-    ] = None,
+    refuse: Annotated[list[str] | None, typer.Option(metavar="ID", help="A question that gets HTTP 400.")] = None,
     down_after: Annotated[int | None, typer.Option(metavar="N", help="Answers until all is HTTP 503.")] = None,
     latency: Annotated[float, typer.Option(metavar="S", help="Mean time a reply takes.")] = 0.0,
     mean_tokens: Annotated[int | None, typer.Option(metavar="N", help="Mean tokens of an answer.")] = None,
@@ -55,7 +53,7 @@ def simulate_server(
         bool, typer.Option("--unverified-data", help="Take questions that golden/ does not know.")
     ] = False,
 ) -> int:
-    """Serve simulated answers to the real questions, until Ctrl-C: to rehearse accuracy runs and to test their verdicts.
+    """Serve simulated answers to the real questions, until Ctrl-C, to rehearse accuracy runs and test their verdicts.
 
     A SHARE goes from 0 to 1. The ready line on stdout gives the address. Exit code: 0 stopped, 2 bad input.
     """
