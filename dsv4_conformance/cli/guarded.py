@@ -18,9 +18,9 @@ from dsv4_conformance.errors import BadInput, ExitCode
 def guarded(run: Callable[[], int], results: Path) -> int:
     """``run`` in a forked child; its exit code, or FAILED if the child ended without writing the journal's footer.
 
-    An adapter (or a library below it) that calls ``exit(0)`` in the only process would otherwise end the run with 0
-    and nothing checked. The parent imports neither torch nor pytest, so that forking is safe. ``results``: the folder
-    of the journal. Ctrl-C reaches the child, which reports; the parent only waits.
+    An adapter (or a library below it) that calls ``exit(0)`` outside its cases, as when it is imported, would otherwise
+    end the run with 0 and nothing checked. The parent imports neither torch nor pytest, so that forking is safe.
+    ``results``: the folder of the journal. Ctrl-C reaches the child, which reports; the parent only waits.
     """
     _flush()
     before = _stamp(results)
@@ -35,12 +35,12 @@ def guarded(run: Callable[[], int], results: Path) -> int:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         name = signal.Signals(-code).name
-        typer.echo(f"dsv4-conformance: the run was ended by {name}; with -n 1 the rest is checked.", err=True)
+        typer.echo(f"dsv4-conformance: the run was ended by {name}; --resume goes on with it.", err=True)
         return int(ExitCode.FAILED)
     if code == 0 and (_stamp(results) == before or not _ended(results)):
         typer.echo(
-            "dsv4-conformance: the process ended before the run did (something called exit); with -n 1 it is told which"
-            " case it was.",
+            "dsv4-conformance: the process ended before the run did: something called exit outside any case, such as"
+            " the adapter's module or its check_available().",
             err=True,
         )
         return int(ExitCode.FAILED)

@@ -1,15 +1,13 @@
-"""What the controller makes of a worker's death: one result for the case that was running, one entry in JUnit."""
+"""What becomes of a case whose process died: one result, one entry in JUnit."""
 
 from __future__ import annotations
 
-import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsv4_conformance.plugin.deaths import Death
 from dsv4_conformance.plugin.journal import PlanEntry
-from dsv4_conformance.plugin.results_folder import last_started
 from dsv4_conformance.status import QUALIFYING, Status
 
 
@@ -23,41 +21,36 @@ def payload(entry: PlanEntry, status: Status, reason: str, worker: str, reproduc
         "duration_s": 0.0,
         "worker": worker,
         "reproducer": reproducer,
-        "context_dead": False,
+        "leave": 0,
         "bad_input": False,
     }
 
 
-def charge(
-    report: pytest.TestReport, entry: PlanEntry, known: dict[str, Any] | None, results: Path, reproducer: str
-) -> None:
-    """Turn xdist's report of a crash into the one that the case still owes.
+def charge(report: pytest.TestReport, told: dict[str, Any], known: dict[str, Any] | None, reason: str) -> None:
+    """Turn a report of a crash into the one that the case still owes.
 
-    Without a report of the call before (``known`` is None) it becomes the call's. After one it becomes the teardown's:
-    a second failure would count the case twice. There a failed case stays so, and one that had passed is a CRASH.
+    Without a report of the call before (``known`` is None) it becomes the call's, with the payload ``told``. After one
+    it becomes the teardown's: a second failure would count the case twice. There a failed case stays so, and one that
+    had passed gets the status of ``told`` and this reason.
     """
-    node: Any = report.node
-    worker = str(node.gateway.id)
-    how = cause_of_death(node)
-    if known is None:
-        begun = last_started(results, worker)
-        reason = f"The worker process {how} while it ran this case."
-        if begun != entry.nodeid:
-            before = f"; the last one it began was {begun}" if begun else ""
-            reason = f"The worker process {how} before it began this case{before}."
-        report.when = "call"
-        told = payload(entry, Status.CRASH, reason, worker, reproducer)
-    else:
-        report.when = "teardown"
-        told = dict(known)
-        if Status(known["status"]) in QUALIFYING:
-            told |= {"status": str(Status.CRASH), "reason": f"The worker process {how} right after this case."}
-        else:
-            report.outcome, report.longrepr = "passed", None
+    report.when = "teardown" if known else "call"
+    if known and Status(known["status"]) in QUALIFYING:
+        told = known | {"status": told["status"], "reason": reason}
+    elif known:
+        told = known
+        report.outcome, report.longrepr = "passed", None
     if report.outcome == "failed":
-        report.longrepr = f"{told['reason']}\nre-run: {reproducer}"
+        report.longrepr = f"{told['reason']}\nre-run: {told['reproducer']}"
     report.dsv4 = told  # type: ignore[attr-defined]
     report.user_properties = [(f"dsv4_{key}", told[key]) for key in ("requirement", "case_id", "surface", "status")]
+
+
+def reason_of(death: Death, begun: str | None, nodeid: str, limit_s: float) -> str:
+    """Why a case has the status of a death; ``begun`` is the last case that the process began."""
+    if begun == nodeid:
+        return death.sentence("while it ran this case", limit_s)
+    before = f"; the last one it began was {begun}" if begun else ""
+    return death.sentence(f"before it began this case{before}", limit_s)
 
 
 def teardown_of(crash: pytest.TestReport) -> pytest.TestReport:
@@ -71,19 +64,5 @@ def teardown_of(crash: pytest.TestReport) -> pytest.TestReport:
         when="teardown",
         user_properties=crash.user_properties,
     )
-    report.node = crash.node  # type: ignore[attr-defined]
+    report.node = getattr(crash, "node", None)  # type: ignore[attr-defined]
     return report
-
-
-def cause_of_death(node: Any) -> str:
-    """How the worker's process ended, as far as its parent knows: "died of SIGSEGV", "exited with code 3", "died"."""
-    try:
-        code = node.gateway._io.popen.wait(timeout=5)
-    except Exception:  # the process is remote, or execnet keeps it elsewhere
-        return "died"
-    if code < 0:
-        try:
-            return f"died of {signal.Signals(-code).name}"
-        except ValueError:
-            return f"died of signal {-code}"
-    return f"exited with code {code}"

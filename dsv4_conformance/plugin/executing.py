@@ -5,25 +5,29 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from _pytest._code.code import ExceptionRepr
 
-from dsv4_conformance.errors import BadInput, NotApplicable
+from dsv4_conformance.errors import BadInput, ContractViolation, NotApplicable
 from dsv4_conformance.plugin import outcome
+from dsv4_conformance.plugin.aftermath import Memory, check_context
 from dsv4_conformance.plugin.collection import PlannedItem
+from dsv4_conformance.plugin.deaths import DEAD_CONTEXT_EXIT, RETIRED_EXIT
 from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.plugin.keys import PLANNED
 from dsv4_conformance.plugin.outcome import Outcome, UnsupportedRequired
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.results_folder import StartLog, unwritable
-from dsv4_conformance.status import Status
+from dsv4_conformance.status import QUALIFYING, Status
 from dsv4_conformance.suite import ENDPOINT
 from dsv4_conformance.texts import clean, summary_of
 
 _OUTCOME = pytest.StashKey[Outcome]()
-DEAD_CONTEXT_EXIT = 70
+_RECORD = pytest.StashKey[dict[str, Any]]()
 
 
 class Executing:
@@ -33,18 +37,30 @@ class Executing:
         self._process = process
         self._starts = StartLog(process.results, process.worker)
         self._session: pytest.Session | None = None
+        self._memory = Memory(process.workers)
         self._unwritable = ""
+        self._leave = 0
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Note which case comes next, so that a crash is charged to it."""
-        self._session = item.session
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Note which case comes next, so that a crash is charged to it, and count its time."""
         planned = item.stash.get(PLANNED, None)
-        if planned is not None and planned.planned is not None:
-            try:
-                self._starts.starting(planned.case_id, item.nodeid)
-            except OSError as error:
-                self._unwritable = unwritable(self._process.results, error)
+        if planned is None or planned.planned is None:
+            return (yield)
+        self._session, self._leave = item.session, 0
+        watchdog = self._process.watchdog
+        try:
+            self._starts.starting(planned.case_id, item.nodeid)
+            if watchdog is not None:
+                watchdog.arm()
+        except OSError as error:
+            self._unwritable = unwritable(self._process.results, error)
+        self._memory.begin()
+        try:
+            return (yield)
+        finally:
+            if watchdog is not None:
+                watchdog.disarm()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -67,6 +83,13 @@ class Executing:
             )
         raise NotApplicable(f"{name} does not offer {planned.surface}.")
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """After the fixtures: is the device still of use? What a case broke, it must not break for the next."""
+        planned = item.stash.get(PLANNED, None)
+        if planned is not None and planned.planned is not None and self._process.session is not None:
+            check_context(self._process.session)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
@@ -76,17 +99,32 @@ class Executing:
         planned = item.stash.get(PLANNED, None)
         if planned is None:
             return report
-        record = _record_of(item) if call.when == "call" else {}
-        decided = _decide(item, call, planned, record)
+        record = self._record_of(item) if call.when == "call" else item.stash.get(_RECORD, {})
+        before = item.stash.get(_OUTCOME, None)
+        decided = _decide(before, call, planned, record)
         if decided is None:
             return report
-        item.stash[_OUTCOME] = decided
-        self._shape(report, decided, planned, call, item.config.getoption("tbstyle"))
+        item.stash[_OUTCOME], item.stash[_RECORD] = decided, record
+        failed = before is not None and before.status not in QUALIFYING
+        self._shape(report, decided, planned, call, item.config.getoption("tbstyle"), failed)
         payload = self._payload(decided, planned, item, record, call.duration)
         report.dsv4 = payload  # type: ignore[attr-defined]
         item.user_properties = _properties(payload)
         report.user_properties = list(item.user_properties)
         return report
+
+    def _record_of(self, item: pytest.Item) -> dict[str, Any]:
+        """What the case's subject has measured so far, {} if there is none."""
+        subject = getattr(item, "funcargs", {}).get("subject")
+        if subject is None:
+            return {}
+        try:
+            record: dict[str, Any] = json_safe(subject.record())
+        except Exception as error:  # the case fails as unchecked, and this says why
+            record = {"checked": False, "reason": f"record() raised {summary_of(error)}"}
+        with suppress(Exception):  # of a GPU that cannot be asked any more
+            record["memory"] = self._memory.record(self._process.session)
+        return record
 
     def _shape(
         self,
@@ -95,8 +133,9 @@ class Executing:
         planned: PlannedItem,
         call: pytest.CallInfo[None],
         style: str,
+        failed: bool,
     ) -> None:
-        """Make ``report`` say to pytest what the status says to us."""
+        """Make ``report`` say to pytest what the status says to us. ``failed``: an earlier phase has done so."""
         status = decided.status
         reproduce = f"re-run: {self._process.settings.options.reproducer(planned.case_id)}"
         told = f"{planned.requirement.id} {planned.requirement.title}\n{decided.reason}\n{reproduce}"
@@ -110,6 +149,9 @@ class Executing:
             report.outcome, report.longrepr = "skipped", (path, (line or 0) + 1, f"Skipped: {decided.reason}")
             return
         raised = call.excinfo is not None
+        if report.when == "teardown" and failed:
+            report.outcome, report.longrepr = "passed", None  # a case fails once
+            return
         report.outcome = "failed"
         if report.when == "setup" and status is not Status.HARNESS_ERROR:
             report.when = "call"  # what an implementation gets wrong is a failure, not an error of a fixture
@@ -136,24 +178,29 @@ class Executing:
             "duration_s": round(duration_s, 6),
             "worker": self._process.worker,
             "reproducer": self._process.settings.options.reproducer(planned.case_id),
-            "context_dead": decided.context_dead,
+            "leave": DEAD_CONTEXT_EXIT if decided.context_dead else RETIRED_EXIT if decided.retires else 0,
             "bad_input": decided.bad_input,
         }
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Leave a process whose CUDA context is dead before it fails every case that follows.
+        """Leave a process that would fail the cases that follow.
 
-        In a worker the report has been sent when this runs: xdist replaces the worker and re-schedules the rest.
+        The report has been sent when this runs: another process goes on with the rest.
         """
-        if not getattr(report, "dsv4", {}).get("context_dead"):
+        payload = getattr(report, "dsv4", None)
+        if self._session is None:  # the cases run in a child
             return
-        if self._process.role == "worker":
+        if payload is not None:
+            self._leave = payload["leave"]
+        over = report.when == "teardown" or self._leave == DEAD_CONTEXT_EXIT
+        if not self._process.isolated:
+            if over and self._leave == DEAD_CONTEXT_EXIT:
+                self._session.shouldstop = "The CUDA context died, and this process cannot go on without one."
+        elif over and (self._leave or self._memory.outgrown):
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(DEAD_CONTEXT_EXIT)
-        assert self._session is not None
-        self._session.shouldstop = "The CUDA context died; with -n 1 or more, a crash costs its own case only."
+            os._exit(self._leave or RETIRED_EXIT)
 
     def pytest_unconfigure(self) -> None:
         """Close what is open."""
@@ -161,32 +208,25 @@ class Executing:
 
 
 def _decide(
-    item: pytest.Item, call: pytest.CallInfo[None], planned: PlannedItem, record: dict[str, Any]
+    before: Outcome | None, call: pytest.CallInfo[None], planned: PlannedItem, record: dict[str, Any]
 ) -> Outcome | None:
-    """The outcome that this phase decides; None if it decides nothing."""
+    """The outcome that this phase decides, after what an earlier one decided; None if it decides nothing."""
     level = planned.requirement.level
-    before = item.stash.get(_OUTCOME, None)
     if call.when == "teardown":
-        if call.excinfo is None or (before is not None and before.status not in (Status.PASS, Status.WARN)):
+        if call.excinfo is None:
             return None
         decided = outcome.of_exception(call.excinfo.value, level)
-        dead = decided.status in (Status.CRASH, Status.OUT_OF_MEMORY)
-        return decided if dead else Outcome(Status.HARNESS_ERROR, f"Teardown failed: {decided.reason}")
+        if before is not None and before.status not in (Status.PASS, Status.WARN):
+            if not decided.context_dead or before.context_dead:
+                return None
+            return replace(decided, reason=f"{decided.reason} Before that: {before.reason}")
+        at_fault = decided.status in (Status.CRASH, Status.OUT_OF_MEMORY)
+        if at_fault or isinstance(call.excinfo.value, ContractViolation):
+            return decided
+        return Outcome(Status.HARNESS_ERROR, f"Teardown failed: {decided.reason}")
     if call.excinfo is not None:
         return outcome.of_exception(call.excinfo.value, level)
     return outcome.of_return(record) if call.when == "call" else None
-
-
-def _record_of(item: pytest.Item) -> dict[str, Any]:
-    """What the case's subject has measured so far, {} if there is none."""
-    subject = getattr(item, "funcargs", {}).get("subject")
-    if subject is None:
-        return {}
-    try:
-        record: dict[str, Any] = json_safe(subject.record())
-    except Exception as error:  # the case fails as unchecked, and this says why
-        return {"checked": False, "reason": f"record() raised {summary_of(error)}"}
-    return record
 
 
 def _properties(payload: dict[str, Any]) -> list[tuple[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,17 +14,19 @@ from dsv4_conformance.runner.endpoint import EndpointSubject
 from dsv4_conformance.suite import ENDPOINT
 
 if TYPE_CHECKING:
-    from dsv4_conformance.runner.session import Session
+    pass
 
 
 @pytest.fixture(scope="session")
-def _dsv4_session(request: pytest.FixtureRequest) -> Session:
+def _dsv4_session(request: pytest.FixtureRequest) -> Any:
     """The adapter on its device, made once per process, after this process has leased its GPU."""
     process = request.config.stash[PROCESS]
     process.require_gpu()
-    from dsv4_conformance.runner.session import Session
+    with process.watchdog.starting() if process.watchdog is not None else nullcontext():
+        from dsv4_conformance.runner.session import Session
 
-    return Session(process.settings.implementation, process.settings.device)
+        process.session = Session(process.settings.implementation, process.settings.device)
+    return process.session
 
 
 @pytest.fixture

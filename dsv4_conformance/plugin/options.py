@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.endpoint_options import Asked, add_endpoint_options, read_endpoint
+from dsv4_conformance.plugin.option_values import (
+    LONGEST_S,
+    SANITIZERS,
+    read_number,
+    read_path,
+    read_sanitizer,
+    read_shard,
+)
+from dsv4_conformance.plugin.option_values import read_seed as read_seed
 
 if TYPE_CHECKING:
     import pytest
@@ -15,6 +24,23 @@ if TYPE_CHECKING:
 DEFAULT_IMPL = "builtin"
 DEFAULT_PROFILE = "default"
 DEFAULT_RESULTS = "dsv4-results"
+DEFAULT_TIMEOUT_S = 300.0
+NAMES = (
+    "impl",
+    "profile",
+    "seed",
+    "results",
+    "device",
+    "case",
+    "timeout",
+    "memory",
+    "sanitizer",
+    "resume",
+    "shard",
+    "durations",
+    "waivers",
+)
+"""Options by name, without the prefix --dsv4-."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +54,15 @@ class Options:
     results: Path = Path(DEFAULT_RESULTS)
     device: str = "auto"
     cases: tuple[str, ...] = ()
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    memory_gib: float = 0.0
+    """Data that a process which runs cases may have, in GiB; 0: as much as there is."""
+    sanitizer: str | None = None
+    resume: bool = False
+    shard: tuple[int, int] | None = None
+    durations: Path | None = None
+    waivers: Path | None = None
+    """A waiver file, or a folder of them, in place of the shipped ones."""
     endpoint: Asked = field(default_factory=Asked)
     """The served model whose accuracy is judged, if any."""
     given: bool = False
@@ -73,14 +108,41 @@ def add_options(parser: pytest.Parser) -> None:
         action="append",
         help="run this case alone, such as INV-02-1a2b3c4d (repeatable); searched in the given profile, else in all",
     )
+    group.addoption(
+        "--dsv4-timeout",
+        metavar="SECONDS",
+        help=f"time a case may take; then its process is ended (default: {DEFAULT_TIMEOUT_S:g})",
+    )
+    group.addoption(
+        "--dsv4-memory", metavar="GIB", help="host memory that a process which runs cases may take (default: no limit)"
+    )
+    group.addoption(
+        "--dsv4-sanitizer",
+        metavar="TOOL",
+        help=f"run under compute-sanitizer and charge findings to cases: {', '.join(SANITIZERS)}",
+    )
+    group.addoption(
+        "--dsv4-resume",
+        action="store_const",
+        const="yes",
+        help="go on with the run whose journal is in the results folder; refused if anything differs",
+    )
+    group.addoption("--dsv4-shard", metavar="I/N", help="run the I-th of N parts of the plan, about equally long")
+    group.addoption(
+        "--dsv4-durations",
+        metavar="JOURNAL",
+        help="an earlier run's journal, whose times balance the shards; the same one for every shard",
+    )
+    group.addoption(
+        "--dsv4-waivers", metavar="FILE", help="waivers: a TOML file or a folder of them (default: golden/waivers)"
+    )
     add_endpoint_options(group)
 
 
 def read_options(config: pytest.Config) -> Options:
     """The options of this process. Raises BadInput for an empty value, and for a seed that is no number from 0 on."""
-    given = {
-        name: config.getoption(f"dsv4_{name}") for name in ("impl", "profile", "seed", "results", "device", "case")
-    }
+    given = {name: config.getoption(f"dsv4_{name}") for name in NAMES}
+    here = config.invocation_params.dir
     return Options(
         impl=_value("impl", given["impl"], DEFAULT_IMPL),
         profile=_value("profile", given["profile"], DEFAULT_PROFILE),
@@ -89,6 +151,13 @@ def read_options(config: pytest.Config) -> Options:
         results=results_path(config),
         device=_value("device", given["device"], "auto"),
         cases=tuple(dict.fromkeys(given["case"] or ())),
+        timeout_s=read_number("--dsv4-timeout", given["timeout"], DEFAULT_TIMEOUT_S, LONGEST_S),
+        memory_gib=read_number("--dsv4-memory", given["memory"], 0.0, 1e6),
+        sanitizer=read_sanitizer(given["sanitizer"]),
+        resume=given["resume"] is not None,
+        shard=read_shard(given["shard"]),
+        durations=read_path(here, "--dsv4-durations", given["durations"]),
+        waivers=read_path(here, "--dsv4-waivers", given["waivers"]),
         endpoint=read_endpoint(config),
         given=any(value is not None for value in given.values()) or config.getoption("dsv4_endpoint") is not None,
     )
@@ -105,12 +174,3 @@ def _value(name: str, given: str | None, default: str) -> str:
     if given is not None and not given.strip():
         raise BadInput(f"The value of --dsv4-{name} is empty; give one, or leave the option out for {default!r}.")
     return default if given is None else given
-
-
-def read_seed(text: str | None) -> int:
-    """The seed that ``text`` names, 0 for None. Raises BadInput unless it is a whole number below 2**63."""
-    if text is None:
-        return 0
-    if not text.strip().isdecimal() or len(text) > 100 or int(text) >= 2**63:
-        raise BadInput(f"The seed {text[:100]!r} is no whole number from 0 to 2**63 - 1; 0 is the published stream.")
-    return int(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,20 @@ STICKY = (
 """Words of CUDA errors after which every further call of the process fails: its context is dead."""
 
 
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "std::bad_alloc",
+    "cublas_status_alloc_failed",
+)
+"""Words of errors that are no MemoryError and mean one."""
+
+
+class ContextDead(Exception):
+    """The process's CUDA context was found dead when its case was over."""
+
+
 class UnsupportedRequired(ConformanceFailure):
     """The profile makes a surface mandatory that the adapter does not offer."""
 
@@ -37,18 +52,26 @@ class Outcome:
     """Status of a case and, unless it passed, one or more sentences why.
 
     ``context_dead``: the process can run no further case on its GPU. ``bad_input``: the user's input is at fault, so
-    no further case will fare better.
+    no further case will fare better. ``waiver``: the id of the waiver that made the status what it is.
     """
 
     status: Status
     reason: str = ""
     context_dead: bool = False
     bad_input: bool = False
+    waiver: str = ""
+
+    @property
+    def retires(self) -> bool:
+        """Whether a fresh process should go on: what is left of memory would be the next case's trouble."""
+        return self.status is Status.OUT_OF_MEMORY
 
 
 def of_exception(error: BaseException, level: Literal["MUST", "SHOULD"]) -> Outcome:
     """Outcome of a case that raised ``error``, for a requirement of this level."""
     text = text_of(error) or f"{type(error).__name__} without a message"
+    if isinstance(error, ContextDead):
+        return Outcome(Status.CRASH, text, context_dead=True)
     for cause in _chain(error):
         if _kills_context(cause):
             said = f"The CUDA context died: {_first_line(cause)}. {_unless_same(text, cause)}"
@@ -98,7 +121,10 @@ def _kills_context(error: BaseException) -> bool:
 def _is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")  # if nobody imported it, it raised nothing
     kinds = (MemoryError, torch.OutOfMemoryError) if torch is not None else (MemoryError,)
-    return isinstance(error, kinds)
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    text = text_of(error).lower() if isinstance(error, RuntimeError) else ""
+    return isinstance(error, kinds) or any(words in text for words in OUT_OF_MEMORY)
 
 
 def _first_line(error: BaseException) -> str:

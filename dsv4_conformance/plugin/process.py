@@ -15,8 +15,10 @@ import pytest
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin import leases
 from dsv4_conformance.plugin.collection import Planner
+from dsv4_conformance.plugin.confinement import confine
 from dsv4_conformance.plugin.options import read_options
 from dsv4_conformance.plugin.settings import Settings, resolve
+from dsv4_conformance.plugin.watchdog import Watchdog
 
 Role = Literal["single", "controller", "worker"]
 
@@ -45,12 +47,17 @@ class Process:
         workerinput: dict[str, Any] = getattr(config, "workerinput", {})
         self._told: dict[str, Any] = workerinput.get("dsv4", {})
         self.worker = str(workerinput.get("workerid", "main"))
-        self._workers = int(workerinput.get("workercount", 1))
+        self.workers = int(workerinput.get("workercount", 1))
         self.problem: BadInput | None = None
         self._settings: Settings | None = None
         self._planner: Planner | None = None
         self._lease: leases.Lease | None = None
         self._lease_problem: BadInput | None = None
+        self.session: Any = None
+        """The worker's session once it is made; ``aftermath.Probed`` says what is asked of it."""
+        self.isolated = False
+        """This process may end: another one will go on."""
+        self.watchdog: Watchdog | None = None
         try:
             self._settings = resolve(read_options(config), self._told.get("device"))
             self._planner = Planner(self._settings)
@@ -85,6 +92,13 @@ class Process:
         """Where a worker leaves its plan for the controller."""
         return Path(self._told["scratch"])
 
+    def isolate(self, parent: int, *, own_group: bool) -> None:
+        """Make of this process one that may end with its case: it can take nothing else along."""
+        options = self.settings.options
+        confine(parent, own_group=own_group, memory_gib=options.memory_gib)
+        self.isolated = True
+        self.watchdog = Watchdog(self.results, self.worker, options.timeout_s)
+
     def lease_gpu(self) -> None:
         """On cuda, take one slot of a GPU for the rest of this process's life and hide the other GPUs.
 
@@ -96,7 +110,7 @@ class Process:
 
         visible = gpus.visible_gpus()
         try:
-            slots = leases.slots_per_gpu(self._workers, len(visible), auto=bool(self._told.get("auto")))
+            slots = leases.slots_per_gpu(self.workers, len(visible), auto=bool(self._told.get("auto")))
             self._lease = leases.acquire(visible, slots)
             os.environ["CUDA_VISIBLE_DEVICES"] = self._lease.gpu
         except BadInput as error:

@@ -30,7 +30,7 @@ from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.refusal import refusal
 from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, new_run_id, now, unwritable
-from dsv4_conformance.status import Status
+from dsv4_conformance.status import QUALIFYING, Status
 
 INTERRUPTED = 130
 
@@ -49,7 +49,6 @@ class Recording:
         self._latest: dict[str, dict[str, Any]] = {}
         self._results: dict[str, Result] = {}
         self._partial = ""
-        self._crash_reports: set[int] = set()
         self._bad_input = ""
         self._why_not_run = "The run ended before this case."
         self._interrupted = self._collection_failed = self._others_failed = False
@@ -153,10 +152,7 @@ class Recording:
         elif report.failed and report.nodeid not in self._plan:
             self._others_failed = True
         yield
-        if id(report) in self._crash_reports:
-            self._crash_reports.discard(id(report))
-            self._config.hook.pytest_runtest_logreport(report=crashes.teardown_of(report))
-        elif report.when == "teardown" and report.nodeid in self._latest:
+        if report.when == "teardown" and report.nodeid in self._latest:
             self._write(self._latest[report.nodeid])
 
     def _obey(self, payload: dict[str, Any]) -> None:
@@ -168,8 +164,7 @@ class Recording:
         if not self._bad_input:
             self._bad_input = sentence
             self._why_not_run = f"The run was stopped: {sentence}"
-            runner = self._config.pluginmanager.getplugin("dsession") or self._config.pluginmanager.getplugin("session")
-            runner.shouldstop = sentence
+            self._runner().shouldstop = sentence
 
     def _write(self, payload: dict[str, Any]) -> None:
         result = Result.model_validate(payload)
@@ -188,16 +183,36 @@ class Recording:
             self._writer = None
             self._stop(unwritable(self._folder.path, error))
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
-        """A worker died: charge the case that it was running, once."""
-        entry = self._plan.get(crashitem)
-        if entry is None:
-            return
+    def planned(self, nodeid: str) -> PlanEntry | None:
+        """The plan's entry of this name."""
+        return self._plan.get(nodeid)
+
+    def latest(self, nodeid: str) -> dict[str, Any] | None:
+        """What has been said of a case so far."""
+        return self._latest.get(nodeid)
+
+    def is_complete(self, nodeid: str) -> bool:
+        """Whether a case has its result, teardown included."""
+        return nodeid in self._results
+
+    def payload(self, entry: PlanEntry, status: Status, reason: str, worker: str = "") -> dict[str, Any]:
+        """A result that no worker reported."""
         reproducer = self._process.settings.options.reproducer(entry.case_id)
-        crashes.charge(report, entry, self._latest.get(crashitem), self._folder.path, reproducer)
-        if report.when == "call":
-            self._crash_reports.add(id(report))
+        return crashes.payload(entry, status, reason, worker, reproducer)
+
+    def overrule(self, nodeid: str, status: Status, reason: str) -> None:
+        """Take a result that qualifies back, for what was found out later."""
+        if self._results[nodeid].status in QUALIFYING:
+            self._latest[nodeid] |= {"status": str(status), "reason": reason}
+            self._write(self._latest[nodeid])
+
+    def halt(self, sentence: str) -> None:
+        """Begin no further case; what has been found out stands."""
+        self._why_not_run = sentence
+        self._runner().shouldstop = sentence
+
+    def _runner(self) -> Any:
+        return self._config.pluginmanager.getplugin("dsession") or self._config.pluginmanager.getplugin("session")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A suite module that cannot be collected is the harness's failure."""
@@ -222,7 +237,7 @@ class Recording:
             if nodeid in self._latest and nodeid not in self._results:
                 self._write(self._latest[nodeid])
             elif nodeid not in self._latest:
-                self._write(crashes.payload(entry, Status.NOT_RUN, self._why_not_run, "", self._reproducer(entry)))
+                self._write(self.payload(entry, Status.NOT_RUN, self._why_not_run))
         results = list(self._results.values())
         statuses = [result.status for result in results]
         code, note = self._judge(statuses, exitstatus)
@@ -250,9 +265,6 @@ class Recording:
 
             hide_from_pytest(reporter)
 
-    def _reproducer(self, entry: PlanEntry) -> str:
-        return self._process.settings.options.reproducer(entry.case_id)
-
     def _judge(self, statuses: list[Status], exitstatus: int) -> tuple[int, str]:
         """Exit code, and what the verdict has to say beyond the counts."""
         if self._bad_input:
@@ -276,6 +288,7 @@ class Recording:
         shown = {
             Status.WARN: ("passed", "w"),
             Status.CRASH: ("failed", "C"),
+            Status.TIMEOUT: ("failed", "T"),
             Status.OUT_OF_MEMORY: ("failed", "M"),
             Status.UNSUPPORTED_REQUIRED: ("failed", "U"),
             Status.INCONCLUSIVE: ("failed", "?"),

@@ -34,6 +34,16 @@ class Session:
         """A fresh subject for one test."""
         return Subject(self.implementation, self.device, planned.requirement)
 
+    def probe(self) -> None:
+        """On a GPU wait for all streams and use the device once; raises what CUDA says if that does not work."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            torch.zeros(1, device=self.device).add_(1).item()  # a launch picks up errors that nobody asked for
+
+    def device_bytes(self) -> int:
+        """Bytes that tensors of this process hold on its GPU, 0 on a CPU."""
+        return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else 0
+
 
 def _same_bits_on(device: torch.device) -> None:
     """Cases must have the same bits on every device: compare one stream with the host's. HarnessError otherwise."""

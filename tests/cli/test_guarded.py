@@ -18,12 +18,14 @@ class Exits(api.Implementation):
     def prefill(self, call):
         os._exit(0)
 
-class ExitsAtOnce(Exits):
-    def __init__(self, device):
+class ExitsWhenAsked(Exits):
+    @classmethod
+    def check_available(cls):
         os._exit(0)
 
 class Dies(Exits):
-    def prefill(self, call):
+    @classmethod
+    def check_available(cls):
         os.kill(os.getpid(), signal.SIGSEGV)
 """
 
@@ -36,13 +38,17 @@ def run(folder: Path, impl: str) -> "subprocess.CompletedProcess[str]":
 
 
 # Kills: the exit code of a process that something below the adapter ended with 0, nothing checked.
-@pytest.mark.parametrize("name", ["Exits", "ExitsAtOnce"])
 @pytest.mark.parametrize("earlier", [False, True], ids=["empty folder", "an earlier run's journal"])
-def test_a_process_that_exits_with_0_is_no_good_run(tmp_path: Path, name: str, earlier: bool) -> None:
+def test_a_process_that_exits_with_0_is_no_good_run(tmp_path: Path, earlier: bool) -> None:
     if earlier:
         assert run(tmp_path, "builtin").returncode == 0
-    done = run(tmp_path, f"adapters:{name}")
+    done = run(tmp_path, "adapters:ExitsWhenAsked")
     assert done.returncode == 1 and "ended before the run did" in done.stderr
+
+
+def test_a_case_that_exits_with_0_is_a_crash(tmp_path: Path) -> None:
+    done = run(tmp_path, "adapters:Exits")
+    assert done.returncode == 1 and "The worker process exited with code 0 while it ran this case" in done.stdout
 
 
 def test_a_signal_is_named(tmp_path: Path) -> None:

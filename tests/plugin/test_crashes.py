@@ -35,9 +35,16 @@ def test_dead_cuda_context_costs_one_case_and_one_worker(project: Project) -> No
     assert suite is not None and (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("7", "3", "0")
 
 
-def test_dead_cuda_context_ends_a_single_process(project: Project) -> None:
-    ran = project.run(impl="Poisoned")
-    assert ran.code == 1
+def test_dead_cuda_context_costs_one_case_without_workers_too(project: Project) -> None:
+    ran = project.run("--junitxml", "junit.xml", impl="Poisoned")
+    assert ran.statuses == {"INV-01": [PASS, CRASH, PASS], "INV-02": [PASS, CRASH], "INV-03": [PASS, CRASH]}
+    suite = ET.parse(project.folder / "junit.xml").getroot().find("testsuite")
+    assert suite is not None and (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("7", "3", "0")
+
+
+def test_dead_cuda_context_ends_a_process_that_a_debugger_must_reach(project: Project) -> None:
+    project.write("quiet.py", "import pdb\n\nclass Quiet(pdb.Pdb):\n    def interaction(self, *words):\n        pass\n")
+    ran = project.run("--pdb", "--pdbcls", "quiet:Quiet", impl="Poisoned")
     statuses = [s for found in ran.statuses.values() for s in found]
     assert statuses == [PASS, CRASH] + [Status.NOT_RUN] * 5
 
