@@ -11,7 +11,7 @@ loaded, and schedules would differ between processes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hypothesis import strategies as st
 
@@ -23,17 +23,17 @@ SPARED = 8
 """One in so many tokens is left by prefills to decode and verify steps."""
 LANDINGS = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 23, 25, 27),
-    *(63, 64, 66, 90, 125, 126, 127, 128, 129, 130, 254, 255, 256, 257, 259),
+    *(63, 64, 66, 90, 125, 126, 127, 128, 129, 130, 254, 255, 256, 257, 258, 260, 263),
     *(300, 383, 384, 385, 510, 511, 512, 513, 516, 767, 768, 769, 1022, 1023, 1024, 1025),
 )
 """Lengths to reach with one prefill: ends of groups of 4 and 128, of the window and of pages."""
 WISHES = {
     "prefill": 5,
-    "join": 6,
+    "join": 9,
     "decode": 4,
     "verify": 3,
-    "keep": 4,
-    "fork": 2,
+    "keep": 5,
+    "fork": 3,
     "release": 2,
     "poison": 1,
     "pad": 3,
@@ -45,33 +45,37 @@ Wish = tuple[str, int, int]
 """What, of which sequence, and a number: of a length to reach, of drafts, of tokens to take back, of pages."""
 
 
-def layer_schedules(tokens: int, lookback: int = LOOKBACK) -> st.SearchStrategy[str]:
-    """Schedules of a layer: at most ``tokens`` new tokens of at most four sequences that live together."""
-    return _schedules(tuple(WISHES), tokens, lookback, layer=True)
+def layer_schedules(
+    tokens: int, lookback: int = LOOKBACK, sequences: int = SEQUENCES, without: Collection[str] = ()
+) -> st.SearchStrategy[str]:
+    """Schedules of a layer: at most ``tokens`` new tokens of at most ``sequences`` sequences that live together, no
+    more than ``lookback`` of them taken back; ``without`` wishes of some kinds."""
+    return _schedules([kind for kind in WISHES if kind not in without], tokens, lookback, sequences)
 
 
 def compressor_schedules(tokens: int, lookback: int = LOOKBACK) -> st.SearchStrategy[str]:
     """Schedules of a Compressor session, likewise; state is poisoned only while no sequence lives."""
-    return _schedules(("join", *COMPRESSOR_KINDS), tokens, lookback, layer=False)
+    kinds = ("join", *COMPRESSOR_KINDS)
+    return _schedules([kind for kind in WISHES if kind in kinds], tokens, lookback, SEQUENCES)
 
 
-def _schedules(kinds: Sequence[str], tokens: int, lookback: int, layer: bool) -> st.SearchStrategy[str]:
+def _schedules(kinds: list[str], tokens: int, lookback: int, most: int) -> st.SearchStrategy[str]:
     numbers = st.integers(0, sum(length <= tokens for length in LANDINGS) - 1)
-    sequences = st.sampled_from((0, 0, 0, 1, 1, 2, 3))
-    weighted = [kind for kind in WISHES if kind in kinds for _ in range(WISHES[kind])]
+    sequences = st.sampled_from([number for number in (0, 0, 0, 1, 1, 2, 3) if number < most])
+    weighted = [kind for kind in kinds for _ in range(WISHES[kind])]
     # A list holds five on average: three lists give schedules of about eight steps.
     some = st.lists(st.tuples(st.sampled_from(weighted), sequences, numbers), max_size=10)
     first = st.tuples(st.just("prefill"), sequences, numbers)
     return st.tuples(first, some, some, some).map(
-        lambda drawn: Plan(tokens, lookback, layer).schedule([drawn[0], *drawn[1], *drawn[2], *drawn[3]])
+        lambda drawn: Plan(kinds, tokens, lookback, most).schedule([drawn[0], *drawn[1], *drawn[2], *drawn[3]])
     )
 
 
 class Plan:
-    """Turns wishes into a schedule of at most ``tokens`` new tokens, of a layer or of a Compressor."""
+    """Turns wishes of these ``kinds`` into a schedule within ``tokens`` new tokens and ``most`` living sequences."""
 
-    def __init__(self, tokens: int, lookback: int, layer: bool) -> None:
-        self._left, self._spared, self._layer = tokens, tokens // SPARED, layer
+    def __init__(self, kinds: Collection[str], tokens: int, lookback: int, most: int) -> None:
+        self._kinds, self._left, self._spared, self._most = kinds, tokens, tokens // SPARED, most
         self._held = Held(lookback)
         self._batch = Step("idle")
         """The batch that may still grow; no batch if its kind is idle."""
@@ -108,6 +112,14 @@ class Plan:
         alive = sorted(self._held.lengths)
         return number if number in alive else alive[number % len(alive)] if alive else None
 
+    def _some(self, number: int, everyone: int) -> list[int]:
+        """The living sequence that ``number`` stands for, or everyone from that one on."""
+        alive, living = sorted(self._held.lengths), self._alive(number)
+        if living is None:
+            return []
+        place = alive.index(living)
+        return (alive[place:] + alive[:place])[: len(alive) if everyone else 1]
+
     def _join(self, sequence: int, number: int) -> None:
         if self._batch.kind in BATCHES:
             getattr(self, f"_{self._batch.kind}")(sequence, number)
@@ -122,31 +134,34 @@ class Plan:
         self._add("prefill", sequence, length - held if length > held else length, self._spared)
 
     def _decode(self, sequence: int, number: int) -> None:
-        """One sequence, or for odd numbers all that live, from that one on; every other two with a row of nobody."""
-        alive, living = sorted(self._held.lengths), self._alive(sequence)
-        if living is not None:
-            place = alive.index(living)
-            for each in (alive[place:] + alive[:place])[: len(alive) if number % 2 else 1]:
-                self._add("decode", each, 1)
-            if self._layer and number % 4 > 1:
-                self._pad(sequence, number)
+        """One sequence or, for odd numbers, all; every other two with a row of nobody."""
+        for living in self._some(sequence, number % 2):
+            self._add("decode", living, 1)
+        if "pad" in self._kinds and number % 4 > 1:
+            self._pad(sequence, number)
 
     def _verify(self, sequence: int, number: int) -> None:
+        """1 to 8 drafts of one sequence or, for numbers that go on, of all."""
         if self._held.lookback:
-            self._add("verify", self._alive(sequence), 1 + number % self._held.lookback)
+            for place, living in enumerate(self._some(sequence, number // LOOKBACK % 2)):
+                self._add("verify", living, 1 + (number + place) % self._held.lookback)
 
     def _keep(self, sequence: int, number: int) -> None:
+        """1 to 8 tokens less or, for numbers that go on, as many as take the sequence back into a group of 128 or 4."""
         living = self._alive(sequence)
-        if living is not None:
-            held = self._held.lengths[living]
-            kept = max(held - 1 - number % LOOKBACK, self._held.lowest(living))
-            if kept < held:
-                self._take(Step("keep", ((living, kept),)))
+        if living is None:
+            return
+        held, lowest = self._held.lengths[living], self._held.lowest(living)
+        kept = held - 1 - number % LOOKBACK
+        if number // LOOKBACK % 2:
+            kept = next((edge for edge in (held // 128 * 128 - 1, held // 4 * 4 - 1) if edge >= lowest), kept)
+        if max(kept, lowest) < held:
+            self._take(Step("keep", ((living, max(kept, lowest)),)))
 
     def _fork(self, sequence: int, number: int) -> None:
         """A prefix of whole pages; if the sequence has none, its first page is filled up before."""
         living = self._alive(sequence)
-        free = [other for other in range(SEQUENCES) if other not in self._held.lengths]
+        free = [other for other in range(self._most) if other not in self._held.lengths]
         if living is None or not free:
             return
         self._add("prefill", living, PAGE - self._held.lengths[living])
@@ -156,12 +171,15 @@ class Plan:
             self._take(Step("fork", ((living, min(pages, 1 + number % SEQUENCES) * PAGE),), target=free[0]))
 
     def _release(self, sequence: int, number: int) -> None:
+        """For odd numbers another sequence begins under its number."""
         living = self._alive(sequence)
         if living is not None:
             self._take(Step("release", ((living, 0),)))
+            if number % 2:
+                self._prefill(living, number)
 
     def _poison(self, sequence: int, number: int) -> None:
-        if self._layer or not self._held.lengths:
+        if "idle" in self._kinds or not self._held.lengths:  # a Compressor has no idle steps
             self._take(Step("poison"))
 
     def _idle(self, sequence: int, number: int) -> None:

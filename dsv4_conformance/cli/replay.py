@@ -102,10 +102,12 @@ def _layer(
 
 
 def _judge(settings: Settings, case: LayerCase | CompressorCase, graph_rows: int) -> int:
+    from dsv4_conformance.cases.layer_case import LayerCase
     from dsv4_conformance.cases.plan import PlannedCase
     from dsv4_conformance.cases.schedule import steps
     from dsv4_conformance.cases.schedule_rules import check_schedule
     from dsv4_conformance.errors import ConformanceFailure, NotApplicable
+    from dsv4_conformance.runner.declared import check_declared
     from dsv4_conformance.runner.properties import judge_schedule, lookback
     from dsv4_conformance.runner.session import Session
 
@@ -120,6 +122,8 @@ def _judge(settings: Settings, case: LayerCase | CompressorCase, graph_rows: int
     )
     wrong = outside = ""
     try:
+        if isinstance(case, LayerCase):
+            check_declared(subject, case)  # what is asked for, and not the nearest that is declared
         judge_schedule(subject, case, graph_rows)
     except ConformanceFailure as failure:
         wrong = str(failure)

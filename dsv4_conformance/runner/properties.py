@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,21 +16,23 @@ from dsv4_conformance.errors import ConformanceFailure, NotApplicable
 from dsv4_conformance.implementations.registry import BUILT_IN
 from dsv4_conformance.numerics.layer import stored_rows
 from dsv4_conformance.oracle import layer_stages
-from dsv4_conformance.runner.declared import check_declared
+from dsv4_conformance.runner.declared import check_declared, layer_convention
 from dsv4_conformance.runner.driving import LedCompressor
 from dsv4_conformance.runner.layer_run import LayerRun
 from dsv4_conformance.runner.subject import Subject
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 
 def judge_schedules(subject: Subject, case: PropertyCase) -> None:
     """Judge ``case.examples`` schedules. Raises ConformanceFailure for the shortest that fails, with the command that
     runs it alone; NotApplicable outside what the adapter declares."""
-    from dsv4_conformance.cases import search, strategies  # Hypothesis is imported where a property runs, not before
+    from dsv4_conformance.cases.search import Search  # imports Hypothesis, which only properties need
 
     session = case.each
     if isinstance(session, LayerCase):
         check_declared(subject, session)
-    draw = strategies.layer_schedules if isinstance(session, LayerCase) else strategies.compressor_schedules
     failures: dict[str, ConformanceFailure] = {}
     outside: dict[str, NotApplicable] = {}
 
@@ -48,9 +51,9 @@ def judge_schedules(subject: Subject, case: PropertyCase) -> None:
         command = replay_command(subject, session.with_(schedule=schedule))
         return type(failure)(f"{failure} {what} {schedule!r}; run it alone with: {command}")
 
-    made = search.Search(fails)
+    made = Search(fails)
     try:
-        shortest = made.run(draw(case.tokens, lookback(subject, session.surface)), case)
+        shortest = made.run(_drawn(subject, case), case)
     finally:
         subject.note(schedules=len(made.tried), stream=made.stream(), **({"outside": len(outside)} if outside else {}))
     if len(outside) == len(made.tried) > 0:
@@ -79,6 +82,20 @@ def judge_schedule(subject: Subject, case: LayerCase | CompressorCase, graph_row
 def lookback(subject: Subject, surface: str) -> int:
     """Tokens that schedules may take back, by the adapter's declaration for AttentionLayer or Compressor."""
     return min(LOOKBACK, getattr(subject.implementation.surfaces.get(surface), "lookback", LOOKBACK))
+
+
+def _drawn(subject: Subject, case: PropertyCase) -> SearchStrategy[str]:
+    """Schedules within what the adapter declares: without prefixes or rows of nobody if it cannot have them, and of one
+    sequence at a time if its sequences go in step."""
+    from dsv4_conformance.cases.strategies import SEQUENCES, compressor_schedules, layer_schedules
+
+    back = lookback(subject, case.surface)
+    if not isinstance(case.each, LayerCase):
+        return compressor_schedules(case.tokens, back)
+    convention = layer_convention(subject)
+    without = [] if convention.forks == "anywhere" else ["fork"]
+    without += [] if convention.padded_rows else ["pad"]
+    return layer_schedules(case.tokens, back, 1 if convention.lockstep else SEQUENCES, without)
 
 
 def replay_command(subject: Subject, case: LayerCase | CompressorCase) -> str:

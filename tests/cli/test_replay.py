@@ -48,6 +48,7 @@ def test_stages_are_those_of_the_case(
 ) -> None:
     code, out, _ = replay(capsys, *words, "--schedule", case.schedule)
     assert code == 0 and out.splitlines()[-1] == RIGHT
+    assert out.splitlines()[0] == f"builtin on cpu: {case.label()}, seed {case.seed}"
     session = Session(Builtin, "cpu")
     subject = Subject(session.implementation, session.device, "INV-42")
     judge_schedule(subject, case, rows)

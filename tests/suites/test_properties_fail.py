@@ -70,7 +70,9 @@ def test_the_shortest_schedule_fails_alone(name: str, capsys: pytest.CaptureFixt
         cli.main(words[1:])
     assert stopped.value.code == 1
     reason = told.split(" The shortest schedule")[0]
-    assert f"WRONG: {reason}" in capsys.readouterr().out  # the same rows, bit for bit
+    replayed = capsys.readouterr().out
+    assert f"on cpu: {case.each.with_(schedule=schedule).label()}, seed {case.each.seed}\n" in replayed
+    assert f"WRONG: {reason}\n" in replayed  # the same rows, bit for bit
 
     right = words[1:]
     right[2] = "builtin"
