@@ -160,6 +160,21 @@ def _first_tokens(surface: str, size: Size, seed: int) -> Iterator[Case]:
         yield LayerCase(surface, RATIOS[index % 3], "p0:1+1:1+2:1 p3:1", seed=seed * 1_000_003 + index)
 
 
+def _long(surface: str, size: Size, seed: int) -> Iterator[Case]:
+    """What takes long to come about: a 5th page, groups made of decoded tokens alone, sequences that idle, many at
+    once, numbers with gaps. Float32 on exact rows."""
+    decodes = " ".join(["d0"] * 140)
+    shapes = (
+        (128, f"p0:120+1:5 {decodes} d1"),
+        (4, "p0:1030+1:3 d0 p0:130 d1+0"),
+        (0, "p0:5+1:5+2:5+3:5+4:5+5:5 d5+0+4+1+3+2 r2 p6:130 d6+5+4+3+1+0"),
+        (4, f"p7:70+100:5 {' '.join(['d100'] * 13)} d7+100 v7:4 k7:72 d7"),
+        (128, "p0:1030 d0 p0:130 d0"),
+    )
+    for index, (ratio, text) in enumerate(shapes):
+        yield LayerCase(surface, ratio, text, seed=seed * 1_000_003 + index)
+
+
 def _layer_ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """Rank sets of 64 and 128 heads: tp 2, 4, 8 and 16; the case is that of rank 0, the test opens the others."""
     shapes = (("tiny", 2), ("tiny64", 8), ("tiny128", 2), ("tiny64", 2), ("tiny128", 16), ("tiny64", 4))
@@ -187,6 +202,7 @@ LAYER_FAMILIES: dict[str, Callable[[str, Size, int], Iterator[Case]]] = {
     "layer_prefill_replays": _varied(PREFILL_REPLAYS, "layer_prefill_replays"),
     "layer_exact": _exact(("p0:200+1:3 d0+1", "p0:131+1:4 p0:69+2:130 v0:2+1:3 d0", "p0:259+1:128 p0:5+1:2")),
     "layer_first_tokens": _first_tokens,
+    "layer_long": _long,
     "layer_window": _of_ratio(0, ("p0:300 d0", "p0:129 p0:130 d0", "p0:200 v0:4")),
     "layer_indexed": _of_ratio(4, ("p0:255 d0", "p0:120 p0:90 v0:3", "p0:30+1:250 d0+1")),
     "layer_ranks": _layer_ranks,

@@ -33,7 +33,9 @@ _KINDS: dict[str, Kind] = {
     "x": "poison",
     "i": "idle",
 }
-_BATCH = re.compile(r"(?P<parts>\d+(:\d+)?(\+\d+(:\d+)?)*)(~(?P<padding>\d+))?")
+_BATCH = re.compile(r"(?P<parts>[0-9]+(:[0-9]+)?(\+[0-9]+(:[0-9]+)?)*)(~(?P<padding>[0-9]+))?")
+LARGEST = {"sequence number": 1 << 20, "tokens": 1 << 20, "padding rows": 1 << 16}
+"""No engine has more; a number beyond is a slip of the keyboard."""
 BATCHES = ("prefill", "decode", "verify")
 
 
@@ -60,7 +62,18 @@ class Step:
 
 def steps(schedule: str) -> tuple[Step, ...]:
     """The steps of a schedule. Raises BadInput, naming the step, if it cannot be read."""
-    return tuple(_step(word) for word in schedule.split())
+    found = tuple(_step(word) for word in schedule.split())
+    for step in found:
+        numbers = [sequence for sequence, _ in step.parts] + [step.target]
+        asked = {
+            "sequence number": max(numbers),
+            "tokens": max((count for _, count in step.parts), default=0),
+            "padding rows": step.padding,
+        }
+        for what, number in asked.items():
+            if number > LARGEST[what]:
+                raise BadInput(f"step {step.text()[:60]!r} has {what} {number}; at most {LARGEST[what]:,} is possible.")
+    return found
 
 
 def _step(word: str) -> Step:
@@ -68,7 +81,7 @@ def _step(word: str) -> Step:
     body = word[1:]
     if kind in ("poison", "idle") and not body:
         return Step(kind)
-    if kind == "fork" and (found := re.fullmatch(r"(\d+)>(\d+):(\d+)", body)):
+    if kind == "fork" and (found := re.fullmatch(r"([0-9]+)>([0-9]+):([0-9]+)", body)):
         source, target, length = map(int, found.groups())
         return Step(kind, ((source, length),), target=target)
     if kind in (*BATCHES, "keep", "release") and (found := _BATCH.fullmatch(body)):
@@ -102,6 +115,6 @@ def longest(schedule: str) -> int:
 
 
 def sequences(schedule: str) -> int:
-    """One more than the highest sequence number."""
-    numbers = [sequence for step in steps(schedule) for sequence, _ in step.parts]
-    return max([*numbers, *(step.target for step in steps(schedule))], default=-1) + 1
+    """How many sequences it numbers, each counted once."""
+    numbers = {sequence for step in steps(schedule) for sequence, _ in step.parts}
+    return len(numbers | {step.target for step in steps(schedule) if step.kind == "fork"})

@@ -153,7 +153,10 @@ class LayerSession(Protocol):
         """Forget a sequence; its pages and state serve others, uncleared."""
 
     def window_rows(self, sequence: int, positions: Tensor) -> Tensor:
-        """Stored keys at positions int64 ``(n,)`` that a next token could see, dequantised: float32 ``(n, 512)``."""
+        """Stored keys at positions int64 ``(n,)``, dequantised: float32 ``(n, 512)``.
+
+        Which positions are asked for, LayerConvention.window_history says.
+        """
 
     def compressed_rows(self, sequence: int) -> Tensor:
         """Stored compressed entries, dequantised: float32 ``(S // ratio, 512)``."""

@@ -68,7 +68,9 @@ class LayerConvention:
 
     ``forks``: which prefixes ``fork`` shares: any whole pages, all tokens of the source, or none. ``lockstep``:
     sequences start in one batch, and later batches take as many tokens of each of them. ``padded_rows``: whether a step
-    can have rows that belong to nobody. ``infinite_sinks``: whether a sink of +inf means an output of 0 (spec §8).
+    can have rows that belong to nobody. ``window_history``: positions that ``window_rows`` answers for: all of a
+    living sequence, or the last 128, read after each step. ``infinite_sinks``: whether a sink of +inf means an output
+    of 0 (spec §8).
     """
 
     precisions: tuple[Precision, ...] = ("float32", "bfloat16")
@@ -80,6 +82,7 @@ class LayerConvention:
     lookback: int = 8
     forks: Literal["anywhere", "at the end", "none"] = "anywhere"
     lockstep: bool = False
+    window_history: Literal["all", "window"] = "all"
     padded_rows: bool = True
     infinite_sinks: bool = True
 

@@ -18,7 +18,7 @@ from dsv4_conformance.oracle import layer, layer_stages
 from dsv4_conformance.oracle.compressor import visible
 from dsv4_conformance.oracle.indexer import selection_faults
 from dsv4_conformance.oracle.kv_format import scale_exponent
-from dsv4_conformance.oracle.rounding import Rounding
+from dsv4_conformance.oracle.rounding import Rounding, cache_row
 from dsv4_conformance.spec.kv_layout import PageLayout
 from dsv4_conformance.spec.weights import LayerSpec
 
@@ -37,10 +37,20 @@ class Returned(Protocol):
     selected: Tensor | None
 
 
-def judge_rows(subject: Any, spec: LayerSpec, session: Any, sequence: int, x: Tensor, rows: Returned) -> None:
+def judge_rows(
+    subject: Any,
+    spec: LayerSpec,
+    session: Any,
+    sequence: int,
+    x: Tensor,
+    rows: Returned,
+    window: Tensor | None = None,
+) -> None:
     """Judge q, stored rows, selection, o and out of rows of ``sequence``, whose tokens are ``x (S, hidden)``.
 
-    ``subject`` records the verdicts (``close``); ``session`` shows its stored rows. Raises ConformanceFailure.
+    ``subject`` records the verdicts (``close``); ``session`` shows its stored rows. ``window (S, 512)``: window rows
+    read while they were there, NaN where they were gone; o is then judged in the rows whose whole window was read.
+    Raises ConformanceFailure.
     """
     low = spec.precision == "bfloat16"
     positions = rows.positions
@@ -53,16 +63,23 @@ def judge_rows(subject: Any, spec: LayerSpec, session: Any, sequence: int, x: Te
         subject.close("q", *_by_head(rows.q, right), spec.precision, _flat(near))
     given: dict[str, Any] = {}
     if spec.quantised or low:
-        given = stored_rows(spec, session, sequence, x)
+        given = stored_rows(spec, session, sequence, x, window)
     if rows.selected is not None and spec.ratio == 4:
         judge_selection(spec, x, positions, rows.selected)
         given["selected"] = rows.selected
     if low and rows.q is not None:
         given["q"] = rows.q.to(torch.float64)
+    o = rows.o
+    if window is not None:
+        whole = _windows_read(window, positions, spec.geometry.sliding_window)
+        positions, o = positions[whole], o[whole]
+        given |= {name: given[name][whole] for name in ("selected", "q") if name in given}
+        if not len(positions):
+            return
     answer = layer.layer_output(spec, x, positions, **given)
     reference = layer.layer_output(spec, x, positions, **given, rounding=BF16) if low else None
-    subject.close("o", *_by_head(rows.o, answer.o), spec.precision, None if reference is None else _flat(reference.o))
-    if reference is None:
+    subject.close("o", *_by_head(o, answer.o), spec.precision, None if reference is None else _flat(reference.o))
+    if reference is None and window is None:
         subject.close("out", rows.out, answer.out, spec.precision)
     else:
         own = rows.o.to(torch.float64)
@@ -70,12 +87,25 @@ def judge_rows(subject: Any, spec: LayerSpec, session: Any, sequence: int, x: Te
         subject.close("out", rows.out, right, spec.precision, layer_stages.output(spec, own, BF16))
 
 
-def stored_rows(spec: LayerSpec, session: Any, sequence: int, x: Tensor) -> dict[str, Tensor]:
+def _windows_read(window: Tensor, positions: Tensor, width: int) -> Tensor:
+    """bool ``(T,)``: whether every row of the query's window is known."""
+    unknown = torch.nn.functional.pad(window.isnan().any(1).long().cumsum(0), (1, 0))
+    return unknown[positions + 1] == unknown[(positions - width + 1).clamp(min=0)]
+
+
+def stored_rows(
+    spec: LayerSpec, session: Any, sequence: int, x: Tensor, window: Tensor | None = None
+) -> dict[str, Tensor]:
     """The layer's own window and compressed rows, float64, each shown to lie within quantisation of the exact ones."""
     everything = torch.arange(len(x), device=x.device)
-    window = session.window_rows(sequence, everything)
     exact = _unquantised(spec)
-    _judge_stored("window row", spec, window, layer_stages.window_keys(exact, x, everything))
+    right = layer_stages.window_keys(exact, x, everything)
+    if window is None:
+        window = session.window_rows(sequence, everything)
+        _judge_stored("window row", spec, window, right)
+    else:
+        known = torch.nonzero(~window.isnan().any(1))[:, 0]
+        _judge_stored("window row", spec, window[known], right[known])
     found = {"window_rows": window.to(torch.float64)}
     if spec.ratio:
         entries = session.compressed_rows(sequence)
@@ -109,8 +139,9 @@ def judge_selection(spec: LayerSpec, x: Tensor, positions: Tensor, selected: Ten
 
 def _judge_stored(what: str, spec: LayerSpec, rows: Tensor, exact: Tensor) -> None:
     """Every element within one rounding of the exact row: of e4m3 in the nope dims of a quantised layer, else bf16."""
-    if rows.shape != exact.shape:
-        raise ConformanceFailure(f"stored {what}: shape {tuple(rows.shape)} where {tuple(exact.shape)} is right.")
+    if not isinstance(rows, Tensor) or rows.shape != exact.shape:
+        shown = f"shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+        raise ConformanceFailure(f"stored {what}: {shown} where {tuple(exact.shape)} is right.")
     nope = PageLayout.NOPE
     # One rounding to bf16 (2**-9), and as much again for the arithmetic before it.
     room = exact.abs() * 2.0**-8 + FLOAT32_NOISE * exact.abs().amax(-1, keepdim=True)
@@ -127,6 +158,9 @@ def _judge_stored(what: str, spec: LayerSpec, rows: Tensor, exact: Tensor) -> No
             f"stored {what} {row}, element {element}: {float(rows[row, element]):.6g} where "
             f"{float(exact[row, element]):.6g} is right; {int(wrong.any(1).sum())} of {len(rows)} are wrong."
         )
+    # What a page holds is a code times a power of two; storing it again changes nothing (spec §9.2).
+    if spec.quantised and len(exact) and not torch.equal(cache_row(rows.to(torch.float64)), rows.to(torch.float64)):
+        raise ConformanceFailure(f"stored {what}s hold values that an fp8 page cannot hold; the layer is quantised.")
 
 
 def _unquantised(spec: LayerSpec) -> LayerSpec:

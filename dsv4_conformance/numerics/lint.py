@@ -49,7 +49,7 @@ class _Nobody(Implementation):
 class _Measuring(Subject):
     """Stops a test as soon as its margins are recorded, or when it turns to a surface that has none."""
 
-    def run(self, call: Call) -> Outputs:
+    def run(self, call: Call, plan: Any = None) -> Outputs:
         """Zeros of the right shapes."""
         rows = call.q.shape[0] * call.q.shape[1] if isinstance(call, DecodeCall) else call.q.shape[0]
         shape = (rows, call.q.shape[-2])

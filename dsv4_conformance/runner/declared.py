@@ -24,6 +24,18 @@ def layer_convention(subject: Subject) -> LayerConvention:
     return convention
 
 
+def fitted(subject: Subject, case: LayerCase) -> LayerCase:
+    """``case`` in the precision and storage that the adapter declares, where it does not offer the case's own: what an
+    engine serves in one flavour is tested in that one. Raises NotApplicable outside the rest of the declaration."""
+    convention = layer_convention(subject)
+    if case.precision not in convention.precisions:
+        case = case.with_(precision=convention.precisions[0])
+    if case.quantised not in convention.quantised:
+        case = case.with_(quantised=convention.quantised[0])
+    check_declared(subject, case)
+    return case
+
+
 def check_declared(subject: Subject, case: LayerCase) -> None:
     """Raise NotApplicable if ``case`` lies outside what the adapter declares for AttentionLayer."""
     convention = layer_convention(subject)

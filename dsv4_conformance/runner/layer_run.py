@@ -21,7 +21,7 @@ from dsv4_conformance.cases.schedule import BATCHES, Step, steps
 from dsv4_conformance.errors import ContractViolation
 from dsv4_conformance.implementations.state_api import LayerResult, Segment
 from dsv4_conformance.numerics.layer import judge_rows
-from dsv4_conformance.runner.declared import check_declared, layer_convention, within_sinks
+from dsv4_conformance.runner.declared import fitted, layer_convention, within_sinks
 from dsv4_conformance.runner.opened import Opened
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.spec.weights import LayerSpec
@@ -44,10 +44,12 @@ class Rows:
 
 @dataclass
 class Stream:
-    """A sequence: where each of its tokens comes from, and rows not judged yet."""
+    """A sequence: where each of its tokens comes from, rows not judged yet, and, of an adapter that gives old window
+    rows back, those read while they were there (NaN elsewhere)."""
 
     tokens: list[Token] = field(default_factory=list)
     pending: list[Rows] = field(default_factory=list)
+    window: Tensor | None = None
 
 
 class LayerRun:
@@ -65,7 +67,7 @@ class LayerRun:
         spec: LayerSpec | None = None,
         changed: dict[tuple[int, int], Tensor] | None = None,
     ) -> None:
-        check_declared(subject, case)
+        case = fitted(subject, case)
         self.subject, self.case, self.device = subject, case, subject.device
         self.convention = layer_convention(subject)
         self.spec = within_sinks(self.convention, spec or spec_of(case, subject.device))
@@ -77,6 +79,10 @@ class LayerRun:
         self._sources: dict[Token, Tensor] = {}
         self._attempts: dict[int, int] = {}
         self.graphs: dict[int, Opened] = {}
+        self.ordered = True
+        """Whether every selection so far was shown, and listed its entries from the first to the last."""
+        self.exact = case.precision == "float32" and not case.quantised
+        self._reads_early = not self.exact and self.convention.window_history == "window"
 
     def run(self, judge: bool = True, graph_rows: int = 0) -> LayerRun:
         """All steps. With ``graph_rows`` decode steps are replays of a step captured for as many rows."""
@@ -97,7 +103,11 @@ class LayerRun:
             if judge:
                 self.judge(source)
             self.session.fork(source, target, length)
+            window = self.streams[source].window
             self.streams[target] = Stream(self.streams[source].tokens[:length])
+            if window is not None:
+                self.streams[target].window = window.clone()
+                self._read_window(target)
         else:
             for sequence, length in step.parts:
                 if judge:
@@ -108,6 +118,9 @@ class LayerRun:
                 if step.kind == "keep":
                     self.session.truncate(sequence, length)
                     del self.streams[sequence].tokens[length:]
+                    window = self.streams[sequence].window
+                    if window is not None:
+                        window[length:] = torch.nan
                 else:
                     self.session.release(sequence)
                     del self.streams[sequence]
@@ -124,7 +137,28 @@ class LayerRun:
                 continue
             rows = _joined(stream.pending)
             stream.pending.clear()
-            judge_rows(self.subject, self.spec, self.session, number, self.x(number), rows)
+            window = None if stream.window is None else stream.window[: len(stream.tokens)]
+            judge_rows(self.subject, self.spec, self.session, number, self.x(number), rows, window)
+
+    def same_rows(self, other: LayerRun) -> None:
+        """Fail unless the sequences that both runs hold have the same rows: within 1e-5 in float32 on exact rows, else
+        within the budgets of both against the definition."""
+        if not self.exact:
+            self.judge()
+            other.judge()
+            return
+        for sequence in self.streams.keys() & other.streams.keys():
+            for name, mine, theirs in zip(("o", "out"), self.output(sequence), other.output(sequence), strict=True):
+                self.subject.close(name, theirs, mine.to(torch.float64), where=f", sequence {sequence}")
+
+    def sink(self) -> Tensor:
+        """The sink that the kernel is given. Raises ContractViolation unless it is float32 with a value per head."""
+        sink = self.session.sink()
+        heads = self.spec.geometry.num_attention_heads // self.spec.tp
+        if not isinstance(sink, Tensor) or sink.dtype != torch.float32 or sink.dim() != 1 or len(sink) < heads:
+            given = f"{tuple(sink.shape)} {sink.dtype}" if isinstance(sink, Tensor) else type(sink).__name__
+            raise ContractViolation(f"sink returned {given}; the surface promises float32 of {heads} heads or more.")
+        return sink
 
     def output(self, sequence: int, positions: range | None = None) -> tuple[Tensor, Tensor]:
         """o ``(n, n_local, 512)`` and out ``(n, hidden)`` of positions of a sequence, as last returned."""
@@ -146,9 +180,11 @@ class LayerRun:
         """Copy what a step returned, and file it under its sequences. Raises ContractViolation for a wrong shape."""
         total = sum(count for _, count in step.parts)
         self._check(result, total)
-        o, out, q, selected = (None if part is None else part.detach().clone() for part in result[:4])
+        given = (result.o, result.out, result.q, result.selected)
+        o, out, q, selected = (None if part is None else part.detach().clone() for part in given)
         assert o is not None and out is not None
         self.paths.append(result.path)
+        self.ordered &= selected is not None and _ascending(selected)
         row = 0
         for sequence, count in step.parts:
             stream, part = self.streams[sequence], slice(row, row + count)
@@ -158,7 +194,22 @@ class LayerRun:
             stream.pending.append(Rows(positions, o[part], out[part], *cut))
             for k in range(count):
                 self.outputs[sequence, first + k] = (o[row + k], out[row + k])
+            if self._reads_early:
+                self._read_window(sequence)
             row += count
+
+    def _read_window(self, sequence: int) -> None:
+        """Read the last 128 window rows of a sequence, while they are there."""
+        stream = self.streams[sequence]
+        if stream.window is None:
+            stream.window = torch.full((self.spec.max_tokens, 512), torch.nan, device=self.device)
+        held = len(stream.tokens)
+        positions = torch.arange(max(0, held - 128), held, device=self.device)
+        rows = self.session.window_rows(sequence, positions)
+        if not isinstance(rows, Tensor) or rows.shape != (len(positions), 512):
+            shown = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+            raise ContractViolation(f"window_rows returned {shown} for {len(positions)} positions.")
+        stream.window[positions] = rows.float()
 
     def _batch(self, step: Step, graph_rows: int) -> None:
         segments = self.segments(step)
@@ -187,13 +238,37 @@ class LayerRun:
         return rows
 
     def _check(self, result: Any, total: int) -> None:
-        heads = self.spec.geometry.num_attention_heads // self.spec.tp
-        promised = {"o": (total, heads, 512), "out": (total, self.spec.geometry.hidden_size)}
+        heads, geometry = self.spec.geometry.num_attention_heads // self.spec.tp, self.spec.geometry
+        rows = (total, heads, 512)
+        promised = {
+            "o": rows,
+            "out": (total, geometry.hidden_size),
+            "q": rows,
+            "selected": (total, geometry.index_topk),
+        }
         for name, shape in promised.items():
             given = getattr(result, name, None)
+            if given is None and name in ("q", "selected"):
+                if not hasattr(result, name):
+                    raise ContractViolation(f"step returned {type(result).__name__} without {name}; None says unknown.")
+                continue
             if not isinstance(given, Tensor) or tuple(given.shape) != shape:
                 shown = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
                 raise ContractViolation(f"step returned {name} as {shown}; the surface promises {shape}.")
+            fits = not given.is_floating_point() if name == "selected" else given.is_floating_point()
+            if not fits or given.is_complex() or given.layout != torch.strided or given.device.type != self.device.type:
+                raise ContractViolation(
+                    f"step returned {name} as {given.layout} {given.dtype} on {given.device}; the surface promises "
+                    f"{'int32' if name == 'selected' else 'floating-point'} rows on {self.device.type}."
+                )
+        if not isinstance(getattr(result, "path", None), str):
+            raise ContractViolation("step returned no path as text; the surface promises the name of the one that ran.")
+
+
+def _ascending(selected: Tensor) -> bool:
+    """Whether each row lists its entries in ascending order, the holes last."""
+    later, before = selected[:, 1:], selected[:, :-1]
+    return bool(((later > before) | (later < 0)).all())
 
 
 def _joined(pending: list[Rows]) -> Rows:

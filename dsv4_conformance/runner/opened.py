@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,17 @@ def tensors_in(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from tensors_in(f"{name}.{field.name}", getattr(value, field.name))
+
+
+def cloned(value: Any) -> Any:
+    """``value`` with every tensor of its dataclasses, lists and tuples copied, for its taker to do with as it likes."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, list) or type(value) is tuple:
+        return type(value)(cloned(inner) for inner in value)
+    if is_dataclass(value) and not isinstance(value, type) and any(True for _ in tensors_in("", value)):
+        return replace(value, **{f.name: cloned(getattr(value, f.name)) for f in fields(value) if f.init})
+    return value
 
 
 def call(who: str, function: Callable[..., Any], *given: Any, writes: tuple[int, ...] = (), **named: Any) -> Any:

@@ -24,7 +24,7 @@ from dsv4_conformance.runner.execute import (
     run_guarded,
     surface_of,
 )
-from dsv4_conformance.runner.opened import Opened, refusal
+from dsv4_conformance.runner.opened import Opened, cloned, refusal
 from dsv4_conformance.runner.opened import call as guarded_call
 from dsv4_conformance.spec.weights import Precision
 
@@ -147,8 +147,11 @@ class Subject:
         return guarded_call(who, getattr(self.implementation, method), *arguments, writes=writes)
 
     def open(self, method: str, *arguments: Any) -> Opened:
-        """Open a session with a stateful surface's method; the session's own methods are guarded as ``ask`` is."""
-        session = self.ask(method, *arguments)
+        """Open a session with a stateful surface's method; the session's own methods are guarded as ``ask`` is.
+
+        The session gets copies of all tensors: what it makes of its weights later cannot reach the oracle's.
+        """
+        session = self.ask(method, *(cloned(argument) for argument in arguments))
         return Opened(session, f"{self.implementation.identity.name}.{method}()", self._counted)
 
     def refused(self, method: str, *arguments: Any) -> str:

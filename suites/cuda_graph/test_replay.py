@@ -1,5 +1,6 @@
 """Captured steps of a layer: replays at other lengths, stable addresses, an idle host (INV-92 to 94, 54)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -55,6 +56,12 @@ def _replay(run: LayerRun, graph: Opened, step: Step) -> None:
         run.do(step)
 
 
+def _addresses(subject: Subject, graph: Opened) -> dict[str, int]:
+    held = graph.addresses()
+    subject.expect(isinstance(held, Mapping) and bool(held), "the graph names no address that its kernels hold.")
+    return dict(held)
+
+
 def _same_addresses(subject: Subject, first: dict[str, int], now: dict[str, int]) -> None:
     moved = sorted(name for name in first.keys() | now.keys() if first.get(name) != now.get(name))
     subject.expect(not moved, f"{', '.join(moved)} moved while a captured graph holds the old address.")
@@ -67,7 +74,7 @@ def test_a_replay_equals_the_eager_step_at_other_lengths(subject: Subject, case:
     eager = LayerRun(subject, case).run()
     for sequence in eager.streams:
         (o, _), (mine, _) = eager.output(sequence), run.output(sequence)
-        if case.precision == "float32":
+        if run.case.precision == "float32":
             subject.close("o of replay against eager", mine, o.to(torch.float64))
 
 
@@ -98,22 +105,46 @@ def test_a_replayed_prefill_equals_the_eager_one(subject: Subject, case: LayerCa
 def test_what_a_prefill_graph_holds_never_moves(subject: Subject, case: LayerCase) -> None:
     """INV-93: the addresses that the pieces of a broken prefill hold are the same after every replay."""
     run, graph = _prefill_captured(subject, case)
-    first = dict(graph.addresses())
-    subject.expect(bool(first), "the graph names no address that its kernels hold.")
+    first = _addresses(subject, graph)
     for step in steps(case.schedule):
         _replay(run, graph, step)
-        _same_addresses(subject, first, dict(graph.addresses()))
+        _same_addresses(subject, first, _addresses(subject, graph))
+
+
+@requirement("INV-92", on=LAYER, cases="layer_decodes")
+def test_graphs_of_several_sizes_serve_one_cache_in_turn(subject: Subject, case: LayerCase) -> None:
+    """INV-92: captured one by one between batches, for 1, 2, 3 and 4 rows; each decode takes the smallest that fits."""
+    run = _opened(subject, case, "decode")
+    for place, step in enumerate(steps(case.schedule)):
+        rows = 1 + place % ROWS
+        if rows not in run.graphs:  # capture runs kernels: rows of living sequences stay as they are
+            run.graphs[rows] = run.session.capture(rows)
+        fitting = [size for size in sorted(run.graphs) if size >= len(step.parts)]
+        run.do(step, graph_rows=fitting[0] if fitting else len(step.parts))
+    run.judge()
+
+
+@requirement("INV-92", on=LAYER, cases="layer_prefill_replays")
+def test_a_prefill_may_fill_its_graph(subject: Subject, case: LayerCase) -> None:
+    """INV-92: captured after the first batch, for exactly the rows of the largest one."""
+    run = _opened(subject, case, "prefill")
+    todo = list(steps(case.schedule))
+    sizes = [sum(count for _, count in step.parts) for step in todo if step.kind == "prefill"]
+    run.do(todo[0])
+    graph = run.session.capture(max(sizes), mode="prefill")
+    for step in todo[1:]:
+        _replay(run, graph, step)
+    run.judge()
 
 
 @requirement("INV-93", on=LAYER, cases="layer_decodes")
 def test_what_a_graph_holds_never_moves(subject: Subject, case: LayerCase) -> None:
     """INV-93: the addresses that captured kernels hold are the same after every replay, and rows stay right."""
     run = _captured(subject, case)
-    first = dict(run.graphs[ROWS].addresses())
-    subject.expect(bool(first), "the graph names no address that its kernels hold.")
+    first = _addresses(subject, run.graphs[ROWS])
     for step in steps(case.schedule):
         run.do(step, graph_rows=ROWS)
-        _same_addresses(subject, first, dict(run.graphs[ROWS].addresses()))
+        _same_addresses(subject, first, _addresses(subject, run.graphs[ROWS]))
     run.judge()
 
 

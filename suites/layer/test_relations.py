@@ -46,9 +46,7 @@ def test_only_relative_positions_matter(subject: Subject, case: LayerCase) -> No
     spec = spec_of(case, subject.device)
     base = LayerRun(subject, case).run(judge=False)
     moved = LayerRun(subject, case, spec=_shifted(spec, 640)).run()
-    for sequence in base.streams:
-        for name, a, b in zip(("o", "out"), base.output(sequence), moved.output(sequence), strict=True):
-            subject.close(name, b, a.to(torch.float64))
+    base.same_rows(moved)
 
 
 @requirement("INV-44", on=LAYER, cases="layer_first_tokens")
@@ -58,9 +56,9 @@ def test_rope_and_its_inverse_cancel_and_leave_448_dims_alone(subject: Subject, 
     base = LayerRun(subject, case).run(judge=False)
     for by in (1, 1000):
         turned = LayerRun(subject, case, spec=_shifted(spec, by)).run(judge=False)
-        for sequence in base.streams:
+        base.same_rows(turned)
+        for sequence in base.streams if base.exact else ():
             (a, _), (b, _) = base.output(sequence), turned.output(sequence)
-            subject.close("o", b, a.to(torch.float64))
             # q . k is the same up to rounding, so the softmax weight of the one key may move by an ulp.
             subject.close("nope dims", b[..., :448], a[..., :448].to(torch.float64))
 
@@ -74,8 +72,8 @@ def test_a_token_that_sees_itself_gives_its_unrotated_key(subject: Subject, case
     level[:, ::2] = 1.0
     flat = replace(silent, rope=RopeTables(level, level))
     for by in (0, 777):
-        run = LayerRun(subject, case, spec=_shifted(silent, by)).run(judge=False)
-        for sequence in run.streams:
+        run = LayerRun(subject, case, spec=_shifted(silent, by)).run()
+        for sequence in run.streams if run.exact else ():
             o, _ = run.output(sequence)
             key = layer_stages.window_keys(flat, run.x(sequence), torch.arange(len(o), device=o.device))
             subject.close("o", o, key[:, None].expand_as(o))
@@ -92,9 +90,8 @@ def test_the_size_of_a_head_s_query_does_not_matter(subject: Subject, case: Laye
         wq_b = spec.weights.wq_b.clone()
         wq_b[own] *= factor
         run = LayerRun(subject, case, spec=_with(spec, wq_b=wq_b)).run(judge=factor < 0)
-        for sequence in base.streams if factor > 0 else ():
-            for name, a, b in zip(("o", "out"), base.output(sequence), run.output(sequence), strict=True):
-                subject.close(name, b, a.to(torch.float64))
+        if factor > 0:
+            base.same_rows(run)
 
 
 @requirement("INV-47", on=LAYER, cases="layer_exact")
@@ -109,10 +106,11 @@ def test_a_group_s_heads_reach_that_group_s_outputs_only(subject: Subject, case:
     sink = spec.weights.attn_sink.clone()
     sink[head] = torch.inf if sink[head] != torch.inf else 0.0
     first = LayerRun(subject, case, spec=split).run()
-    second = LayerRun(subject, case, spec=_with(split, attn_sink=sink)).run(judge=False)
+    second = LayerRun(subject, case, spec=_with(split, attn_sink=sink)).run(judge=not first.exact)
     mine = channel == head // geometry.heads_per_group
     for sequence in first.streams:
         (_, a), (_, b) = first.output(sequence), second.output(sequence)
-        subject.close("out of other groups", b[:, ~mine], a[:, ~mine].to(torch.float64))
+        if first.exact:
+            subject.close("out of other groups", b[:, ~mine], a[:, ~mine].to(torch.float64))
         moved = (a[:, mine] - b[:, mine]).abs().max() > 1e-3 * a[:, mine].abs().max()
         subject.expect(moved, f"out of group {head // geometry.heads_per_group} ignores its head {head}.")

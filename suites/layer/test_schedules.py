@@ -28,6 +28,12 @@ def test_chunks_and_single_tokens_give_what_the_definition_gives(subject: Subjec
     LayerRun(subject, case).run()
 
 
+@requirement("INV-42", on=LAYER, cases="layer_long")
+def test_long_lives_give_what_the_definition_gives(subject: Subject, case: LayerCase) -> None:
+    """INV-42: a fifth page, 140 decode steps in a row, idle sequences, six at once, numbers with gaps: every row."""
+    LayerRun(subject, case).run()
+
+
 @requirement("INV-71", on=LAYER, cases="layer_schedules")
 def test_nothing_is_read_that_was_not_written(subject: Subject, case: LayerCase) -> None:
     """INV-71: with NaN in every byte that no sequence owns and in all memory handed out unset, rows stay right."""
@@ -44,8 +50,11 @@ def test_no_row_depends_on_a_later_token(subject: Subject, case: LayerCase) -> N
     for position in {127, held - 1}:
         other = tokens(weights_root(case), 99, 0, 1, base.spec.geometry.hidden_size, subject.device)[0]
         changed = LayerRun(subject, case, changed={(0, position): other}).run(judge=False)
+        if not base.exact:
+            changed.judge()
         for name, before, after in zip(("o", "out"), base.output(0), changed.output(0), strict=True):
-            subject.close(name, after[:position], before[:position].to(torch.float64))
+            if base.exact:
+                subject.close(name, after[:position], before[:position].to(torch.float64))
             moved = (after[position] - before[position]).abs().max() > 1e-3 * before[position].abs().max()
             subject.expect(moved, f"{name} of position {position} ignores its own token.")
 
@@ -61,9 +70,7 @@ def test_a_sequence_does_not_notice_the_others(subject: Subject, case: LayerCase
             for sequence, count in step.parts
             if sequence == number and step.kind in BATCHES
         )
-        single = LayerRun(subject, case.with_(schedule=alone), spec=together.spec).run(judge=False)
-        for name, whole, own in zip(("o", "out"), together.output(number), single.output(number), strict=True):
-            subject.close(name, whole, own.to(torch.float64))
+        LayerRun(subject, case.with_(schedule=alone), spec=together.spec).run(judge=False).same_rows(together)
 
 
 @requirement("INV-81", on=LAYER, cases="layer_exact")
@@ -77,10 +84,7 @@ def test_rows_of_nobody_change_nothing(subject: Subject, case: LayerCase) -> Non
     )
     padded = LayerRun(subject, case.with_(schedule=wide), spec=plain.spec)
     padded.run(judge=False)
-    for sequence in plain.streams:
-        pairs = zip(("o", "out"), plain.output(sequence), padded.output(sequence), strict=True)
-        for name, before, after in pairs:
-            subject.close(name, after, before.to(torch.float64))
+    plain.same_rows(padded)
     padded.judge()
 
 
@@ -120,5 +124,8 @@ def test_the_indexer_does_not_matter_while_every_entry_fits(subject: Subject, ca
     second = LayerRun(subject, case, spec=replace(spec, weights=replace(spec.weights, indexer=other))).run(judge=False)
     for sequence in first.streams:
         for name, a, b in zip(("o", "out"), first.output(sequence), second.output(sequence), strict=True):
-            subject.expect(torch.equal(a, b), f"{name} of sequence {sequence} changed with the indexer's weights.")
+            if first.ordered and second.ordered:
+                subject.expect(torch.equal(a, b), f"{name} of sequence {sequence} changed with the indexer's weights.")
+    # An engine that lists entries by score sums them in another order: the same rows, not the same bits.
+    first.same_rows(second)
     first.judge()
