@@ -21,6 +21,7 @@ GROUP = "dsv4_conformance.implementations"
 BUILT_IN = {
     "builtin": "dsv4_conformance.implementations.builtin:Builtin",
     "flash_mla": "dsv4_conformance.implementations.flash_mla:FlashMLA",
+    "transformers": "dsv4_conformance.implementations.transformers:Transformers",
 }
 
 
