@@ -24,6 +24,8 @@ def bench(
 ) -> int:
     """Measure. harness: cases per second in one process, generation, kernel, float64 oracle and verdict together.
     mla: the built-in layer's core against the bare kernels, head padding, sparse prefill, gathered bytes, replays."""
+    if output is not None and not output.parent.is_dir():
+        raise BadInput(f"Cannot write {str(output)!r}: its folder does not exist; name a file in a writable folder.")
     if what == "mla":
         return _measure_mla(impl, device, output)
     if what != "harness":
