@@ -24,6 +24,29 @@ Answers = Annotated[
 Weights = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Declared revision and accuracy class of the weights.")
 ]
+Timeout = Annotated[
+    str | None, typer.Option(metavar="SECONDS", help="Time a case may take; then its process is ended. 300 by default.")
+]
+Memory = Annotated[str | None, typer.Option(metavar="GIB", help="Host memory that a process with cases may take.")]
+Sanitizer = Annotated[
+    str | None,
+    typer.Option(metavar="TOOL", help="Run under compute-sanitizer: memcheck, racecheck, initcheck or synccheck."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run whose journal is in the results folder.")]
+Shard = Annotated[str | None, typer.Option(metavar="I/N", help="Run the I-th of N parts of the plan.")]
+Durations = Annotated[
+    str | None, typer.Option(metavar="JOURNAL", help="An earlier journal whose times balance the shards.")
+]
+Waivers = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Waivers: a TOML file or a folder of them."),
+]
+
+
+def given_words(**values: str | bool | None) -> list[str]:
+    """pytest's words for options of these names, none for what was not given."""
+    words = [(f"--dsv4-{name}", value) for name, value in values.items() if value not in (None, False)]
+    return [word for option, value in words for word in ([option] if value is True else [option, str(value)])]
 
 
 def endpoint_words(

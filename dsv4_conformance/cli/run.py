@@ -10,15 +10,23 @@ import typer
 from dsv4_conformance.cli.options import (
     Answers,
     Device,
+    Durations,
     Endpoint,
     GoldenFolder,
     Impl,
+    Memory,
     Model,
     Profile,
     Results,
+    Resume,
+    Sanitizer,
     Seed,
+    Shard,
+    Timeout,
+    Waivers,
     Weights,
     endpoint_words,
+    given_words,
 )
 from dsv4_conformance.plugin.options import DEFAULT_IMPL, DEFAULT_PROFILE, DEFAULT_RESULTS
 
@@ -32,6 +40,13 @@ def run(
     workers: Annotated[
         str, typer.Option("-n", "--workers", metavar="N|auto", help="Processes; auto: one per GPU, else per CPU.")
     ] = "0",
+    timeout: Timeout = None,
+    memory: Memory = None,
+    resume: Resume = False,
+    shard: Shard = None,
+    durations: Durations = None,
+    waivers: Waivers = None,
+    sanitizer: Sanitizer = None,
     endpoint: Endpoint = None,
     model: Model = None,
     golden: GoldenFolder = None,
@@ -52,6 +67,15 @@ def run(
     options = {"impl": impl, "profile": profile, "seed": seed, "results": results, "device": device}
     words = [word for name, value in options.items() for word in (f"--dsv4-{name}", value)]
     words += ["-n", workers, "--dist", "worksteal"] if workers != "0" else []
+    words += given_words(
+        timeout=timeout,
+        memory=memory,
+        resume=resume,
+        shard=shard,
+        durations=durations,
+        waivers=waivers,
+        sanitizer=sanitizer,
+    )
     words += endpoint_words(endpoint, model, golden, answers, weights)
     words += ["--junitxml", str(Path(results).expanduser() / "junit.xml")]
     return guarded(lambda: run_pytest([*words, *(pytest_arguments or [])]), Path(results).expanduser())

@@ -103,6 +103,7 @@ def pytest_configure_node(node: Any) -> None:
         "results": str(results_path(config)),
         "scratch": str(_scratch(node.workerinput["testrunuid"])),
         "auto": config.stash.get(AUTO_WORKERS, False),
+        "done": sorted(process.done) if process else [],
     }
 
 

@@ -14,7 +14,8 @@ class CollectedPlan:
 
     ``seen``: requirements of which a test was collected. ``deselected``: cases per requirement that were taken out
     on the command line. ``unknown``: ids of --dsv4-case that no collected test has. ``problem``: the sentence that
-    keeps the run from beginning, "" if nothing does.
+    keeps the run from beginning, "" if nothing does. ``elsewhere``: rows of other shards, which ``durations`` (their
+    digest) has balanced.
     """
 
     rows: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -23,6 +24,8 @@ class CollectedPlan:
     deselected: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     problem: str = ""
+    elsewhere: list[tuple[str, str, str, str]] = field(default_factory=list)
+    durations: str = ""
 
     def write(self, path: Path) -> None:
         """Write for the controller."""
@@ -33,4 +36,5 @@ class CollectedPlan:
     def read(cls, path: Path) -> CollectedPlan:
         """What a worker wrote."""
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**values, "rows": [tuple(row) for row in values["rows"]]})
+        rows = {name: [tuple(row) for row in values[name]] for name in ("rows", "elsewhere")}
+        return cls(**{**values, **rows})

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.collected import CollectedPlan
 from dsv4_conformance.plugin.keys import PLANNED
 from dsv4_conformance.plugin.process import Process
+from dsv4_conformance.plugin.sharding import Row, digest, durations_of, split
 from dsv4_conformance.suite import TestSpec
 
 if TYPE_CHECKING:
@@ -37,20 +39,42 @@ class Collecting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Complete the plan and hand it to the journal; a worker leaves it where the controller will look for it."""
+        """Complete the plan and hand it to the journal; a worker leaves it where the controller will look for it.
+
+        What another shard runs, or an earlier run has done, is then taken out.
+        """
         plan = self._plan(session)
         if self._recording is not None:
             self._recording.begin(plan)
         elif self._process.role == "worker":
             plan.write(self._process.scratch / f"{self._process.worker}.json")
 
+        if plan.problem:
+            return
+        left_out = {row[3] for row in plan.elsewhere} | self._process.done
+        if left_out:
+            session.items[:] = [item for item in session.items if item.nodeid not in left_out]
+
     def _plan(self, session: pytest.Session) -> CollectedPlan:
         if self._process.problem is not None:
             return CollectedPlan(problem=str(self._process.problem))
         planned = [(item.stash[PLANNED], item.nodeid) for item in session.items if PLANNED in item.stash]
         planner = self._process.planner
+        rows = [(item.case_id, item.requirement.id, item.surface, nodeid) for item, nodeid in planned]
+        options = self._process.settings.options
+        elsewhere: list[Row] = []
+        try:
+            durations = durations_of(options.durations)
+        except BadInput as error:
+            return CollectedPlan(problem=str(error))
+        if options.shard is not None:
+            parts = split(rows, options.shard[1], durations)
+            rows = parts.pop(options.shard[0] - 1)
+            elsewhere = [row for part in parts for row in part]
         return CollectedPlan(
-            rows=[(item.case_id, item.requirement.id, item.surface, nodeid) for item, nodeid in planned],
+            rows=rows,
+            elsewhere=elsewhere,
+            durations=digest(durations),
             not_selected=planner.not_selected,
             seen=sorted(planner.seen),
             # By -k, -m or --deselect, or by naming a test: then its neighbours are made as well, and dropped.

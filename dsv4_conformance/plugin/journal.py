@@ -81,8 +81,47 @@ class ImplementationRecord(_Line):
     devices: list[str]
 
 
+class Shard(_Line):
+    """Which part of a plan this journal's is. ``elsewhere``: what the other shards run; ``plan_hash``: of the whole;
+    ``durations``: SHA-256 of the durations that the parts were balanced with, "" if all cases counted alike."""
+
+    index: int
+    count: int
+    plan_hash: str
+    durations: str = ""
+    elsewhere: list[PlanEntry]
+
+
+class WaiverRecord(_Line):
+    """A waiver that a run was given, as in its file; dates as ISO 8601."""
+
+    id: str
+    requirement: str
+    selector: dict[str, JsonValue]
+    issue: str
+    owner: str
+    opened: str
+    expires: str
+    kind: Literal["tolerated", "quarantined"]
+    reason: str = ""
+
+
+class Source(_Line):
+    """A journal that was merged into this one, and where it was made."""
+
+    run_id: str
+    shard: int | None = None
+    device: str
+    environment: Environment
+
+
 class Header(_Line):
-    """First line: what was to be run, on what, and where."""
+    """First line: what was to be run, on what, and where.
+
+    ``resumed``: ids of the runs whose results this one has taken over, oldest first. ``partial``: what was taken out of
+    the profile on the command line, "" if nothing was; such a run qualifies nothing. ``merged``: where the results of
+    a merged journal come from.
+    """
 
     kind: Literal["header"] = "header"
     schema_version: Literal["dsv4-journal/1"] = Field(default="dsv4-journal/1", alias="schema")
@@ -100,6 +139,11 @@ class Header(_Line):
     plan: list[PlanEntry]
     plan_hash: str
     not_selected: list[NotSelected]
+    partial: str = ""
+    shard: Shard | None = None
+    resumed: list[str] = []
+    merged: list[Source] = []
+    waivers: list[WaiverRecord] = []
 
 
 class Start(_Line):
@@ -129,6 +173,8 @@ class Result(_Line):
     duration_s: float
     worker: str
     reproducer: str
+    waiver: str = ""
+    """Id of the waiver that made the status what it is."""
 
 
 class Footer(_Line):
@@ -142,6 +188,8 @@ class Footer(_Line):
     qualifies: bool
     verdict: str
     results_hash: str
+    problems: list[str] = []
+    """What is wrong with the run as a whole, such as a waiver that has expired; one sentence each."""
 
 
 Line = Annotated[Header | Start | Result | Footer, Field(discriminator="kind")]

@@ -55,6 +55,8 @@ class Process:
         self._lease_problem: BadInput | None = None
         self.session: Any = None
         """The worker's session once it is made; ``aftermath.Probed`` says what is asked of it."""
+        self.done: frozenset[str] = frozenset(self._told.get("done", ()))
+        """nodeids of cases that an earlier run has done, which this one resumes."""
         self.isolated = False
         """This process may end: another one will go on."""
         self.watchdog: Watchdog | None = None

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator
-from dataclasses import asdict
 from typing import Any, NoReturn
 
 import pytest
 
 import dsv4_conformance
-from dsv4_conformance.errors import ExitCode
-from dsv4_conformance.plugin import crashes, environment, verdict
+from dsv4_conformance.errors import BadInput, ExitCode
+from dsv4_conformance.plugin import crashes
 from dsv4_conformance.plugin.collected import CollectedPlan
-from dsv4_conformance.plugin.journal import (
-    Footer,
-    Header,
-    ImplementationRecord,
-    Journal,
-    Named,
-    NotSelected,
-    PlanEntry,
-    Result,
-    count_statuses,
-    plan_hash,
-    results_hash,
-)
-from dsv4_conformance.plugin.jsonsafe import json_safe
+from dsv4_conformance.plugin.ending import Ending, footer
+from dsv4_conformance.plugin.heading import head
+from dsv4_conformance.plugin.journal import Footer, Header, Journal, PlanEntry, Result
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.refusal import refusal
-from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, new_run_id, now, unwritable
+from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, now, unwritable
+from dsv4_conformance.plugin.resuming import earlier, payload_of, reports
 from dsv4_conformance.status import QUALIFYING, Status
-
-INTERRUPTED = 130
 
 
 class Recording:
@@ -42,13 +28,15 @@ class Recording:
         self._process = process
         self._config = process.config
         self._folder = ResultsFolder(process.results)
+        self._earlier = earlier(process.results) if process.settings.options.resume else None
+        self._kept = self._earlier.kept if self._earlier is not None else {}
+        process.done = frozenset(self._kept)
         self._started = now()
         self._header: Header | None = None
         self._writer: JournalWriter | None = None
         self._plan: dict[str, PlanEntry] = {}
         self._latest: dict[str, dict[str, Any]] = {}
         self._results: dict[str, Result] = {}
-        self._partial = ""
         self._bad_input = ""
         self._why_not_run = "The run ended before this case."
         self._interrupted = self._collection_failed = self._others_failed = False
@@ -73,73 +61,49 @@ class Recording:
                 "take the id, the profile and the seed from the failure's report."
             )
         if collected.rows:
-            self._header = self._head(collected)
+            self._header = self._headed(collected)
             self._plan = {entry.nodeid: entry for entry in self._header.plan}
+            self._results = {nodeid: result for nodeid, result in self._kept.items() if nodeid in self._plan}
+            self._latest = {nodeid: payload_of(result) for nodeid, result in self._results.items()}
             try:
                 self._folder.retire()
-                self._writer = JournalWriter(self._folder.path / JOURNAL, self._header)
+                self._writer = JournalWriter(self._folder.path / JOURNAL, self._header, self._results.values())
             except OSError as error:
                 self._give_up(unwritable(self._folder.path, error))
+
+    def _headed(self, collected: CollectedPlan) -> Header:
+        header = head(self._process, collected, self._started)
+        if self._earlier is None:
+            return header
+        try:
+            self._earlier.check(header)
+        except BadInput as error:
+            self._give_up(str(error))
+        return header.model_copy(update={"resumed": self._earlier.runs})
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """In the end let pytest hear of the results that were taken over, so that JUnit has them as well."""
+        kept = self._kept
+        try:
+            return (yield)
+        finally:
+            for report in reports(result for nodeid, result in kept.items() if nodeid in self._plan):
+                self._config.hook.pytest_runtest_logreport(report=report)
 
     def _give_up(self, sentence: str) -> NoReturn:
         self._bad_input = sentence
         raise refusal(sentence, int(ExitCode.BAD_INPUT))
 
-    def _head(self, collected: CollectedPlan) -> Header:
-        settings = self._process.settings
-        plan = [PlanEntry(case_id=c, requirement=r, surface=s, nodeid=n) for c, r, s, n in collected.rows]
-        planned = sorted({entry.requirement for entry in plan}, key=verdict.order)
-        requirements = [settings.registry.get(name) for name in planned]
-        adapter = settings.implementation
-        return Header(
-            run_id=new_run_id(),
-            started=self._started,
-            version=dsv4_conformance.__version__,
-            command=[sys.argv[0], *self._config.invocation_params.args],
-            profile=settings.profile.name,
-            seed=settings.options.seed,
-            device=settings.device,
-            workers=max(1, len(self._config.getoption("tx", None) or [])),
-            implementation=ImplementationRecord(
-                requested=settings.options.impl,
-                identity=json_safe(adapter.identity),
-                surfaces={
-                    n: {"convention": type(c).__name__, **json_safe(asdict(c))} for n, c in adapter.surfaces.items()
-                },
-                devices=list(adapter.devices),
-            ),
-            environment=environment.describe(),
-            requirements=[Named(id=r.id, level=r.level, title=r.title) for r in requirements],
-            plan=plan,
-            plan_hash=plan_hash(plan),
-            not_selected=self._left_out(collected),
-        )
-
-    def _left_out(self, collected: CollectedPlan) -> list[NotSelected]:
-        left = dict(collected.not_selected)
-        partial = []
-        if self._process.settings.options.cases:
-            partial.append("only cases named by --dsv4-case")
-            left["all other cases"] = "--dsv4-case names the cases to run"
-        else:
-            missing = [name for name in self._process.settings.registry.ids if name not in collected.seen]
-            left |= {name: "its tests were not collected" for name in missing}
-            partial += [f"{len(missing)} requirement(s) not collected"] if missing else []
-        for name, count in collected.deselected.items():
-            left[f"{count} case(s) of {name}"] = "deselected on the command line"
-        if collected.deselected:
-            partial.append(f"{sum(collected.deselected.values())} case(s) deselected")
-        self._partial = ", ".join(partial)
-        return [NotSelected(what=what, reason=reason) for what, reason in left.items()]
-
     def pytest_report_header(self) -> str:
         """What is under test, above pytest's own lines."""
         settings = self._process.settings
         identity = settings.implementation.identity
+        kept = f"\nresuming: {len(self._kept)} results are taken over" if settings.options.resume else ""
         return (
             f"dsv4-conformance {dsv4_conformance.__version__}: {identity.name} {identity.version} "
             f"on {settings.device}, profile {settings.profile.name}, seed {settings.options.seed}"
-            f"{f', server {settings.options.endpoint.url}' if settings.options.endpoint.url else ''}"
+            f"{f', server {settings.options.endpoint.url}' if settings.options.endpoint.url else ''}{kept}"
         )
 
     @pytest.hookimpl(wrapper=True)
@@ -152,7 +116,7 @@ class Recording:
         elif report.failed and report.nodeid not in self._plan:
             self._others_failed = True
         yield
-        if report.when == "teardown" and report.nodeid in self._latest:
+        if report.when == "teardown" and report.nodeid in self._latest and report.nodeid not in self._kept:
             self._write(self._latest[report.nodeid])
 
     def _obey(self, payload: dict[str, Any]) -> None:
@@ -239,25 +203,13 @@ class Recording:
             elif nodeid not in self._latest:
                 self._write(self.payload(entry, Status.NOT_RUN, self._why_not_run))
         results = list(self._results.values())
-        statuses = [result.status for result in results]
-        code, note = self._judge(statuses, exitstatus)
-        counts = count_statuses(results)
-        self.footer = Footer(
-            finished=now(),
-            counts=counts,
-            requirements=verdict.by_requirement((result.requirement, result.status) for result in results),
-            exit_code=code,
-            qualifies=code == ExitCode.QUALIFIES and not note,
-            verdict=verdict.sentence(code, self._header.profile, counts, note),
-            results_hash=results_hash(results),
-        )
+        self.footer = footer(self._header, results, self._ending(exitstatus))
         self._append(self.footer)
         if self._writer is not None:
             self._writer.close()
-        elif code != ExitCode.BAD_INPUT:  # the last line did not fit
-            code, note = self._judge(statuses, exitstatus)
-            told = verdict.sentence(code, self._header.profile, counts, note)
-            self.footer = self.footer.model_copy(update={"exit_code": code, "qualifies": False, "verdict": told})
+        elif self.footer.exit_code != ExitCode.BAD_INPUT:  # the last line did not fit
+            self.footer = footer(self._header, results, self._ending(exitstatus))
+        code = self.footer.exit_code
         session.exitstatus = code
         reporter: pytest.TerminalReporter | None = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None:
@@ -265,18 +217,14 @@ class Recording:
 
             hide_from_pytest(reporter)
 
-    def _judge(self, statuses: list[Status], exitstatus: int) -> tuple[int, str]:
-        """Exit code, and what the verdict has to say beyond the counts."""
-        if self._bad_input:
-            return ExitCode.BAD_INPUT, self._bad_input
-        if self._interrupted:
-            return INTERRUPTED, "interrupted"
+    def _ending(self, exitstatus: int) -> Ending:
         broken = "pytest failed internally" if exitstatus == pytest.ExitCode.INTERNAL_ERROR else ""
-        broken = "a suite module could not be collected" if self._collection_failed else broken
-        code = verdict.exit_code(statuses, harness_failed=bool(broken))
-        if self._others_failed and code in (ExitCode.QUALIFIES, ExitCode.NOTHING_CHECKED):
-            return ExitCode.FAILED, "a test outside the suites failed"
-        return code, broken or self._partial
+        return Ending(
+            bad_input=self._bad_input,
+            interrupted=self._interrupted,
+            broken="a suite module could not be collected" if self._collection_failed else broken,
+            others_failed=self._others_failed,
+        )
 
     def pytest_unconfigure(self) -> None:
         """Let another run have the results folder."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,7 +71,10 @@ class ResultsFolder:
         return lock
 
     def retire(self) -> None:
-        """Move what the last run left to journal-<its id>.jsonl and workers-<its id>/; nothing is overwritten."""
+        """Keep what the last run left as journal-<its id>.jsonl and workers-<its id>/; nothing is overwritten.
+
+        The journal keeps its old name as well, until a new one takes it: at any moment there is one to resume.
+        """
         journal, workers = self.path / JOURNAL, self.path / WORKERS
         if not journal.exists() and not workers.exists():
             return
@@ -77,7 +82,12 @@ class ResultsFolder:
         while (self.path / f"journal-{label}.jsonl").exists() or (self.path / f"{WORKERS}-{label}").exists():
             label += "x"
         if journal.exists():
-            journal.rename(self.path / f"journal-{label}.jsonl")
+            try:
+                os.link(journal, self.path / f"journal-{label}.jsonl")
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise
+                journal.rename(self.path / f"journal-{label}.jsonl")  # a file system without links
         if workers.exists():
             workers.rename(self.path / f"{WORKERS}-{label}")
 
@@ -98,12 +108,19 @@ def _run_id_of(journal: Path) -> str:
 
 
 class JournalWriter:
-    """Appends lines to a new journal. Only the controller, or the only process, has one."""
+    """Appends lines to a new journal, which replaces the one at ``path`` when its header and ``kept`` are written.
 
-    def __init__(self, path: Path, header: Header) -> None:
+    Only the controller, or the only process, has one. A run that is killed meanwhile leaves the older journal there.
+    """
+
+    def __init__(self, path: Path, header: Header, kept: Iterable[Result] = ()) -> None:
         self.path = path
-        self._file = path.open("x", encoding="utf-8")
+        new = path.with_suffix(".new")
+        self._file = new.open("w", encoding="utf-8")
         self.write(header)
+        for result in kept:
+            self.write(result)
+        new.replace(path)
 
     def write(self, line: Header | Result | Footer) -> None:
         """Append one line; it is on its way to the disk when this returns."""
