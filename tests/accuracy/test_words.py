@@ -1,0 +1,141 @@
+"""What users read: the paragraph of a verdict, a golden described, costs, public scores, tables of rates."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsv4_conformance import resources
+from dsv4_conformance.accuracy import anchors
+from dsv4_conformance.accuracy.cost import cost_of
+from dsv4_conformance.accuracy.gate import judge
+from dsv4_conformance.accuracy.golden_text import described
+from dsv4_conformance.accuracy.power import Rates
+from dsv4_conformance.accuracy.power_text import markdown, plain
+from dsv4_conformance.accuracy.profiles import rule_of
+from dsv4_conformance.accuracy.verdict_text import lines, paragraph
+from dsv4_conformance.errors import BadInput
+
+from .made import golden, run_of
+
+N = 1000
+BEFORE = golden([[1] * 8] * N)
+
+
+def told(lost: int = 0, passes: int = 1, **how: Any) -> str:
+    right = [[1] * passes] * (N - lost) + [[0] * passes] * lost
+    return paragraph(judge(BEFORE, run_of(right, **how), rule_of("pre-merge", "gsm8k"), "pre-merge"))
+
+
+def test_a_pass_says_so_and_asks_for_nothing() -> None:
+    text = told()
+    assert text.startswith(
+        "PASS: GSM8K is not worse than the golden by 1 point or more. 'candidate' answers 100.00 % of"
+    )
+    assert "1,000 questions right in 1 pass, the golden 'reference' 100.00 % in 8 passes" in text
+    assert "a difference of +0.00 points, 95 % interval -0.10 to +0.10." in text
+    assert "Lost: no question. Gained: no question." in text
+    assert text.endswith("What to do: nothing; accuracy does not stand in the way.")
+
+
+def test_a_failure_names_questions_and_says_what_to_do() -> None:
+    text = told(lost=12, passes=2)
+    assert text.startswith("FAIL: GSM8K is down 1.20 points.")
+    assert "The drop is real: an unchanged engine fails at most 1 such gate in 100" in text
+    assert "Lost: 12 questions (q988 8/8 to 0/2, " in text and ", and 4 more). Gained: no question." in text
+    assert "What to do: do not merge; run q988 and the other lost questions on both builds" in text
+
+
+def test_doubt_says_how_to_go_on_and_where_it_ends() -> None:
+    assert "What to do: run on to 2 passes with the same command; answers so far are kept" in told(lost=7)
+    last = told(lost=6, passes=4)
+    assert last.startswith("INCONCLUSIVE:") and "this was the last look" in last
+
+
+def test_an_invalid_comparison_says_nothing_else() -> None:
+    text = told(endpoint="completions", fingerprint={})
+    assert text.startswith("INVALID: GSM8K of 'candidate' cannot be compared with the golden 'reference'")
+    assert "endpoint is 'completions', in the golden 'chat'; fingerprint." in text and "%" not in text
+
+
+def test_other_failures_and_warnings_are_told() -> None:
+    cut = told(statuses={(i, 0): "truncated" for i in range(6)})
+    assert cut.startswith("FAIL: on GSM8K, replies cut off got worse.")
+    assert "6 of 1,000 replies cut off at the token limit (0.60 %; golden 0.00 %: surely above the golden" in cut
+    long = told(tokens=150)
+    assert "Look at this: mean length 150 tokens, 1.50 of the golden's 100 (allowed 0.9 to 1.1)." in long
+    assert long.endswith("look at what is marked above.")
+
+
+def test_a_broken_question_is_named_with_its_counts() -> None:
+    before = golden([[1] * 64] * 30, task="aime25")
+    run = run_of([[1] * 16] * 29 + [[0] * 16], task="aime25")
+    text = paragraph(judge(before, run, rule_of("release", "aime25"), "release"))
+    assert text.startswith("FAIL: AIME25 is down 3.33 points, and 1 question surely broke.")
+    assert "Broken: q29 (0 of 16, golden 64 of 64)" in text
+
+
+def test_a_simulated_golden_is_called_one() -> None:
+    fake = replace(BEFORE, simulated=True)
+    text = paragraph(judge(fake, run_of([[1]] * N), rule_of("pre-merge", "gsm8k"), "pre-merge"))
+    assert "the golden 'reference', recorded from the simulated server, 100.00 %" in text
+    assert "says nothing about any model" in "\n".join(described(fake))
+
+
+def test_a_line_for_each_gate() -> None:
+    found = lines(judge(BEFORE, run_of([[1]] * N, tokens=150), rule_of("pre-merge", "gsm8k"), "pre-merge"))
+    gates = [line.split()[:2] for line in found]
+    assert gates == [
+        ["PASS", "score"],
+        ["PASS", "truncated"],
+        ["PASS", "no_answer"],
+        ["PASS", "errors"],
+        ["PASS", "form"],
+        ["WARN", "tokens"],
+    ]
+
+
+def test_a_golden_is_described() -> None:
+    text = "\n".join(described(BEFORE))
+    assert "8 passes, 1,000 questions" in text and "mean length 100 tokens" in text
+    assert "noise of a pass 0.00 points" in text and "release: margin 1 points" in text
+    assert "release: too short, its gate needs 8 passes" in "\n".join(described(golden([[1] * 4] * N)))
+
+
+def test_cost_is_told_before_anything_is_asked() -> None:
+    aime = cost_of("aime25", 64, speed=6000)
+    assert (aime.requests, aime.tokens) == (1920, 38_400_000)
+    assert aime.sentence() == (
+        "1,920 requests, about 38.4 million completion tokens: about 1.8 hours at 6,000 tokens per second"
+    )
+    assert "about 12 minutes at 3,000" in cost_of("gsm8k", 8).sentence()
+
+
+def test_shipped_anchors_have_protocol_and_source_and_gate_nothing() -> None:
+    found = anchors.load(resources.golden_dir())
+    assert {anchor.task for anchor in found} == {"gsm8k", "aime25"} and len(found) >= 10
+    assert all(anchor.protocol and anchor.source.startswith("https://") for anchor in found)
+    assert anchors.remark(resources.golden_dir(), "gsm8k", 0.962) == ""
+    far = anchors.remark(resources.golden_dir(), "gsm8k", 0.80)
+    assert far.startswith("For orientation only") and "80.0 %" in far
+
+
+def test_broken_anchors_are_refused(tmp_path: Path) -> None:
+    assert anchors.load(tmp_path) == [] and anchors.remark(tmp_path, "gsm8k", 0.1) == ""
+    (tmp_path / "accuracy").mkdir()
+    entry = {"task": "gsm8k", "model": "m", "stack": "s", "score": 96.2, "protocol": "p", "source": "https://x/y"}
+    (tmp_path / "accuracy/anchors.json").write_text(json.dumps({"about": "", "anchors": [entry]}))
+    with pytest.raises(BadInput, match=r"anchors\.json cannot be used"):
+        anchors.load(tmp_path)
+
+
+def test_rates_are_shown_with_their_intervals() -> None:
+    found = {"nothing changed": {"a gate": Rates(200, 190, 4, 1.25)}}
+    text = "\n".join(plain(found))
+    assert "nothing changed" in text
+    row = next(line for line in text.splitlines() if "a gate" in line).split()
+    assert row[2:] == ["95.00", "(91.0-97.6)", "2.00", "(0.5-5.0)", "3.00", "(1.1-6.4)", "1.2"]
+    table = list(markdown(found))
+    assert "| a gate | 95.00 (91.0-97.6) | 2.00 (0.5-5.0) | 3.00 (1.1-6.4) | 1.2 |" in table
