@@ -12,6 +12,8 @@ from dsv4_conformance.cases.property_case import PropertyCase
 from dsv4_conformance.cases.schedule import steps
 from dsv4_conformance.errors import ConformanceFailure
 from dsv4_conformance.implementations.api import Implementation
+from dsv4_conformance.implementations.builtin import Builtin
+from dsv4_conformance.implementations.state_api import LayerConvention
 from dsv4_conformance.runner.session import Session
 from dsv4_conformance.runner.subject import Subject
 from tests.miniatures import compressor, properties
@@ -79,6 +81,24 @@ def test_the_shortest_schedule_fails_alone(name: str, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as stopped:
         cli.main(right)
     assert stopped.value.code == 0
+
+
+# Kills: a flavour that is not the adapter's own in the command, rows asked for that it has given back, prefixes
+# and rows of nobody for an adapter that has none.
+def test_an_adapter_of_one_flavour_is_tested_in_that_one() -> None:
+    own = LayerConvention(
+        precisions=("bfloat16",),
+        quantised=(True,),
+        window_history="window",
+        forks="none",
+        padded_rows=False,
+        lookback=2,
+    )
+    case = default_case(4).with_(examples=5, tokens=40)
+    assert failure(type("Right", (Builtin,), {"surfaces": {"AttentionLayer": own}}), case) is None
+    wrong = type("Wrong", (properties.JoiningDisturbsAnother,), {"surfaces": {"AttentionLayer": own}})
+    said = failure(wrong, case)
+    assert said is not None and "--precision bfloat16 --quantised" in said
 
 
 # Kills: compressor sessions that are judged for one schedule only, their failures told without a command.
