@@ -94,7 +94,8 @@ def _path_table(values: Mapping[str, Any]) -> Table:
     made = _table("", "")
     if "local_heads" in values and "padded_heads" in values:
         local, padded = values["local_heads"], values["padded_heads"]
-        call = f"padded to {padded}, {size(values['padding_bytes_per_row'])} more per query row"
+        more = values.get("padding_bytes_per_row")  # not there if the path is undecided
+        call = f"padded to {padded}" + ("" if more is None else f", {size(more)} more per query row")
         if padded == local:
             call = "as many as the kernel is called with"
         made.add_row("heads", f"attention-TP {values['attention_tp']}: {local} on each rank, {call}")

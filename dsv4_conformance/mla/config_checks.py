@@ -77,10 +77,10 @@ def local_heads(geometry: Geometry, deployment: Deployment, tp: int) -> int:
 
 def switch(environment: Mapping[str, str]) -> Switch:
     """What the user says about sparse prefill. Raises BadInput for a word that is neither."""
-    if SPARSE_PREFILL_SWITCH not in environment:
-        return "unset"
-    given = environment[SPARSE_PREFILL_SWITCH]
+    given = environment.get(SPARSE_PREFILL_SWITCH, "")
     word = given.strip().lower()
+    if not word:  # VARIABLE= in a shell or a compose file means no more than leaving it out
+        return "unset"
     if word not in (*ON_WORDS, *OFF_WORDS):
         raise BadInput(
             f"{SPARSE_PREFILL_SWITCH} is {given[:60]!r}; write one of {', '.join(ON_WORDS)} or {', '.join(OFF_WORDS)}, "

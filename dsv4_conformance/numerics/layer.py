@@ -7,6 +7,7 @@ own queries as well. So no flipped fp8 bin and no near tie hides or fakes an err
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -54,13 +55,22 @@ def judge_rows(
     """
     low = spec.precision == "bfloat16"
     positions = rows.positions
+    heads = spec.geometry.local_heads(spec.tp)
+
+    def place(row: int, at: Tensor) -> str:
+        """Where a row of q or o stands, whose rows are positions times heads."""
+        return f"sequence {sequence}, position {int(at[row // heads])}, head {spec.rank * heads + row % heads}"
+
+    layer_is = f" (C{spec.ratio} layer{f', rank {spec.rank} of {spec.tp}' if spec.tp > 1 else ''})"
     qr = layer_stages.qr_of(spec, x[positions])
     if rows.q is not None:
         right = layer_stages.queries(spec, qr, positions)
         near = (
             layer_stages.queries(spec, layer_stages.qr_of(spec, x[positions], BF16), positions, BF16) if low else None
         )
-        subject.close("q", *_by_head(rows.q, right), spec.precision, _flat(near))
+        subject.close(
+            "q", *_by_head(rows.q, right), spec.precision, _flat(near), layer_is, lambda row: place(row, rows.positions)
+        )
     given: dict[str, Any] = {}
     if spec.quantised or low:
         given = stored_rows(spec, session, sequence, x, window)
@@ -78,13 +88,24 @@ def judge_rows(
             return
     answer = layer.layer_output(spec, x, positions, **given)
     reference = layer.layer_output(spec, x, positions, **given, rounding=BF16) if low else None
-    subject.close("o", *_by_head(o, answer.o), spec.precision, None if reference is None else _flat(reference.o))
+    subject.close(
+        "o",
+        *_by_head(o, answer.o),
+        spec.precision,
+        None if reference is None else _flat(reference.o),
+        layer_is,
+        lambda row: place(row, positions),
+    )
+    told: tuple[str, Callable[[int], str]] = (
+        layer_is,
+        lambda row: f"sequence {sequence}, position {int(rows.positions[row])}",
+    )
     if reference is None and window is None:
-        subject.close("out", rows.out, answer.out, spec.precision)
+        subject.close("out", rows.out, answer.out, spec.precision, None, *told)
     else:
         own = rows.o.to(torch.float64)
         right = layer_stages.output(spec, own)
-        subject.close("out", rows.out, right, spec.precision, layer_stages.output(spec, own, BF16))
+        subject.close("out", rows.out, right, spec.precision, layer_stages.output(spec, own, BF16), *told)
 
 
 def _windows_read(window: Tensor, positions: Tensor, width: int) -> Tensor:
@@ -137,7 +158,7 @@ def judge_selection(spec: LayerSpec, x: Tensor, positions: Tensor, selected: Ten
         raise ConformanceFailure(f"selection: {faults[0]} ({len(faults)} of {len(positions)} rows are wrong).")
 
 
-def _judge_stored(what: str, spec: LayerSpec, rows: Tensor, exact: Tensor) -> None:
+def _judge_stored(what: str, spec: LayerSpec, rows: Any, exact: Tensor) -> None:
     """Every element within one rounding of the exact row: of e4m3 in the nope dims of a quantised layer, else bf16."""
     if not isinstance(rows, Tensor) or rows.shape != exact.shape:
         shown = f"shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__

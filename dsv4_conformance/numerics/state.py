@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -40,10 +41,11 @@ class TensorVerdict:
         """Whether the tensor is right."""
         return self.special is None and self.ratio <= 1.0
 
-    def sentence(self) -> str:
-        """The verdict in one sentence."""
+    def sentence(self, row_name: Callable[[int], str] | None = None) -> str:
+        """The verdict in one sentence; ``row_name`` says what a row is, by default "row N"."""
         inner = self.place[1:]
-        where = f"row {self.place[0]}" if self.place else "its only value"
+        name = row_name or (lambda row: f"row {row}")
+        where = name(self.place[0]) if self.place else "its only value"
         where += f", element {inner[0] if len(inner) == 1 else list(inner)}" if inner else ""
         if self.special is not None:
             return f"{self.output}: {self.special} at {where}"

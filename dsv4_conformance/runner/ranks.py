@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +53,9 @@ def run_ranks(impl: str, case: LayerCase, device: str) -> RanksVerdict:
     while not answers.empty():
         verdicts.append(answers.get())
     silent = [rank for rank, worker in enumerate(workers) if worker.exitcode]
-    wrong = [sentence for _, sentence, _, _ in verdicts if sentence]
+    # A rank that loses its peers complains of that; the cause is what the others say.
+    told = [sentence for _, sentence, _, _ in verdicts if sentence]
+    wrong = sorted(told, key=lambda sentence: "DistBackendError" in sentence or "Connection closed" in sentence)
     if silent and not wrong:
         wrong = [f"rank {silent[0]} ended with exit code {workers[silent[0]].exitcode}"]
     worst: dict[str, float] = next((found for rank, _, found, _ in verdicts if rank == 0), {})
@@ -75,7 +76,6 @@ def _rank(rank: int, impl: str, case: LayerCase, device: str, answers: Any) -> N
     except ConformanceFailure as error:
         sentence = f"rank {rank}: {error}"
     except Exception as error:
-        traceback.print_exc()
         sentence = f"rank {rank}: {type(error).__name__}: {error}"
     answers.put((rank, sentence, worst, f"{where}: {name}"))
     if dist.is_initialized() and sentence is None:

@@ -1,5 +1,6 @@
 """What a suite test holds: it runs the implementation on calls, judges the outputs, and keeps the record."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -118,10 +119,12 @@ class Subject:
         precision: Precision = "float32",
         reference: Tensor | None = None,
         where: str = "",
+        row_name: Callable[[int], str] | None = None,
     ) -> None:
         """Fail unless the tensor ``got`` has the shape of ``want`` (float64, the truth) and lies within its budget.
 
-        The budget is numerics.state's; bfloat16 needs ``reference``. ``where`` ends the sentence of a failure.
+        The budget is numerics.state's; bfloat16 needs ``reference``. In the sentence of a failure ``row_name`` says
+        what a row is, and ``where`` ends it.
         """
         if not isinstance(got, Tensor) or got.shape != want.shape:
             given = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
@@ -130,7 +133,7 @@ class Subject:
         verdict = close(name, got, want, precision, reference)
         self._keep(verdict)
         if not verdict.passed:
-            raise ConformanceFailure(f"{verdict.sentence()}{where}.")
+            raise ConformanceFailure(f"{verdict.sentence(row_name)}{where}.")
 
     def _keep(self, verdict: Verdict | TensorVerdict) -> None:
         kept = self._verdicts.get(verdict.output)

@@ -1,4 +1,4 @@
-"""Layers that are wrong at an edge only, or in what they do to what they were given, and one that is right but frugal."""
+"""Layers that are wrong at an edge only, or in what they do to what they were given; one is right, and frugal."""
 
 from __future__ import annotations
 

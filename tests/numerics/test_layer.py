@@ -14,6 +14,7 @@ from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.numerics.layer import judge_rows, judge_selection, stored_rows
 from dsv4_conformance.oracle import layer as oracle
 from dsv4_conformance.oracle import layer_stages
+from dsv4_conformance.oracle.rounding import cache_row
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.spec.weights import LayerSpec, Precision
 from tests.mla.layers import make_spec, new, tokens
@@ -68,7 +69,7 @@ def test_what_is_not_shown_is_what_the_definition_gives() -> None:
     layer, rows = returned(spec, x)
     assert verdict(spec, layer, SimpleNamespace(**{**vars(rows), "q": None, "selected": None}), x) == ""
     few = SimpleNamespace(**{**vars(rows), "o": rows.o[:, :3]})
-    assert verdict(spec, layer, few, x) == "o is (60, 3, 512) where (60, 4, 512) is right."
+    assert verdict(spec, layer, few, x) == "o is (60, 3, 512) where (60, 4, 512) is right (C4 layer)."
     # Scores that tie: the layer may choose either entry, and is then judged by the one it chose.
     tied = replace(spec, weights=replace(spec.weights, indexer=_deaf(spec)))
     layer, rows = returned(tied, x)
@@ -121,25 +122,30 @@ def test_stored_rows_may_be_rounded_once(precision: Precision, quantised: bool, 
     window, entries = exact_rows(spec, x)
     where = torch.arange(512) < 448
     room = torch.where(where, nope, rope)
+    held, kept = (cache_row(rows) if quantised else rows for rows in (window, entries))
     for sign in (1, -1):
-        near = Stores(window * (1 + sign * room), entries * (1 + sign * room))
+        near = Stores(window * (1 + sign * room), entries * (1 + sign * room)) if not quantised else Stores(held, kept)
         found = stored_rows(spec, near, 0, x)
         assert found["window_rows"].dtype == torch.float64 and torch.equal(found["compressed_rows"], near.compressed)
     for element in (5, 500):
-        far, right = window.clone(), torch.argmax(window[:, element].abs())
+        far, right = held.clone(), torch.argmax(window[:, element].abs())
         # To bf16, the room is two roundings wide: one before it, of the arithmetic.
-        far[right, element] *= 1 + float(room[element]) * (1.5 if room[element] > 2**-8 else 2.5)
+        beyond = 1 + float(room[element]) * (1.5 if room[element] > 2**-8 else 2.5)
+        far[right, element] = window[right, element] * beyond
         with pytest.raises(ConformanceFailure, match=f"stored window row {int(right)}, element {element}: .* 1 of 12"):
-            stored_rows(spec, Stores(far, entries), 0, x)
+            stored_rows(spec, Stores(far, kept), 0, x)
     moved = entries.roll(1, 0)
     with pytest.raises(ConformanceFailure, match=r"stored compressed entry 0, element .* 3 of 3 are wrong"):
-        stored_rows(spec, Stores(window, moved), 0, x)
+        stored_rows(spec, Stores(held, moved), 0, x)
     with pytest.raises(ConformanceFailure, match=r"stored compressed entry: shape \(2, 512\) where \(3, 512\)"):
-        stored_rows(spec, Stores(window, entries[:2]), 0, x)
-    nothing = window.clone()
+        stored_rows(spec, Stores(held, kept[:2]), 0, x)
+    nothing = held.clone()
     nothing[3, 3] = torch.nan
     with pytest.raises(ConformanceFailure, match="stored window row 3, element 3: nan"):
-        stored_rows(spec, Stores(nothing, entries), 0, x)
+        stored_rows(spec, Stores(nothing, kept), 0, x)
+    if quantised:
+        with pytest.raises(ConformanceFailure, match="stored window rows hold values that an fp8 page cannot hold"):
+            stored_rows(spec, Stores(window, kept), 0, x)
 
 
 # Kills: room for a layer that stores exact rows: its budget is that of the whole layer.

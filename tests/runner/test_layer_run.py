@@ -197,8 +197,6 @@ def test_decode_steps_are_replays_if_asked() -> None:
 @pytest.mark.parametrize(
     ("declared", "case"),
     [
-        ({"precisions": ("bfloat16",)}, CASE),
-        ({"quantised": (True,)}, CASE),
         ({"ratios": (4, 128)}, CASE),
         ({"tp": (1,)}, CASE.with_(tp=2)),
         ({"paths": ("paged",)}, CASE.with_(path="sparse")),
@@ -213,6 +211,22 @@ def test_cases_outside_the_declaration_do_not_apply(declared: dict[str, Any], ca
     with pytest.raises(NotApplicable):
         LayerRun(subject(Narrow), case)
     LayerRun(subject(Narrow), case.with_(ratio=4, precision="bfloat16", quantised=True, tp=1, path="auto"))
+
+
+# Kills: cases that an engine of one flavour skips.
+def test_an_engine_of_one_flavour_is_run_in_that_flavour() -> None:
+    class Served(Miniature):
+        surfaces: ClassVar[Any] = {
+            **Builtin.surfaces,
+            "AttentionLayer": LayerConvention(precisions=("bfloat16",), quantised=(True,)),
+        }
+
+    run = LayerRun(subject(Served), CASE.with_(precision="float32", quantised=False))
+    assert (run.case.precision, run.case.quantised, run.spec.precision, run.spec.quantised) == (
+        *("bfloat16", True),
+        *("bfloat16", True),
+    )
+    assert not run.exact
 
 
 # Kills: memory that is zeros as always, a switch that stays on after the block or after an error in it.
