@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "judge": ("dsv4_conformance.cli.judge:judge", "Judge one attention call dumped from a live server."),
     "doctor": ("dsv4_conformance.cli.doctor:doctor", "Say what a deployment will do, and what is wrong with it."),
     "ranks": ("dsv4_conformance.cli.ranks:ranks", "Run a layer on several ranks at once, one GPU each."),
+    "waivers": ("dsv4_conformance.cli.waivers:app", "List, add and check permissions for known failures."),
     "merge": ("dsv4_conformance.cli.merge:merge", "Make one journal of the shards of a run."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
     "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),

@@ -70,9 +70,9 @@ class Casualties:
             self._make_void(report)
             return True
         limit_s = self._process.settings.options.timeout_s
-        reason = crashes.reason_of(died, begun, nodeid, limit_s)
-        told = self._recording.payload(entry, died.status, reason, worker)
-        crashes.charge(report, told, known, died.sentence("right after this case", limit_s))
+        late = died.sentence("right after this case", limit_s)
+        reason = late if known else crashes.reason_of(died, begun, nodeid, limit_s)
+        crashes.charge(report, self._recording.payload(entry, died.status, reason, worker), known)
         if report.when == "call":
             self._awaiting_teardown.add(id(report))
         return False

@@ -15,7 +15,7 @@ class CollectedPlan:
     ``seen``: requirements of which a test was collected. ``deselected``: cases per requirement that were taken out
     on the command line. ``unknown``: ids of --dsv4-case that no collected test has. ``problem``: the sentence that
     keeps the run from beginning, "" if nothing does. ``elsewhere``: rows of other shards, which ``durations`` (their
-    digest) has balanced.
+    digest) has balanced. ``unmatched``: ids of waivers that match no case of any profile.
     """
 
     rows: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -26,6 +26,7 @@ class CollectedPlan:
     problem: str = ""
     elsewhere: list[tuple[str, str, str, str]] = field(default_factory=list)
     durations: str = ""
+    unmatched: list[str] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Write for the controller."""

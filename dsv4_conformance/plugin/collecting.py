@@ -75,6 +75,7 @@ class Collecting:
             rows=rows,
             elsewhere=elsewhere,
             durations=digest(durations),
+            unmatched=planner.unmatched(),
             not_selected=planner.not_selected,
             seen=sorted(planner.seen),
             # By -k, -m or --deselect, or by naming a test: then its neighbours are made as well, and dropped.

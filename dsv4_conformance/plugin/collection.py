@@ -12,6 +12,7 @@ from dsv4_conformance.cases.plan import PlannedCase, expand
 from dsv4_conformance.cases.profiles import Profile, load_profiles
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.plugin.settings import Settings
+from dsv4_conformance.plugin.waivers import Waiver
 from dsv4_conformance.spec.requirements import Requirement
 from dsv4_conformance.suite import ENDPOINT, TestSpec
 
@@ -37,6 +38,7 @@ class Planner:
         """Requirements of all functions that were collected, whether or not any case of theirs is planned."""
         self.found: set[str] = set()
         self._items: dict[Callable[..., Any], list[PlannedItem]] = {}
+        self._specs: dict[Callable[..., Any], TestSpec] = {}
 
     def items(self, function: Callable[..., Any], spec: TestSpec) -> list[PlannedItem]:
         """The items of one test function, [] if this run selects none of its cases.
@@ -45,6 +47,7 @@ class Planner:
         """
         self.seen.add(spec.requirement)
         if function not in self._items:
+            self._specs[function] = spec
             self._items[function] = list(self._expand(function.__name__, spec))
         return self._items[function]
 
@@ -55,6 +58,30 @@ class Planner:
     def missing_cases(self) -> list[str]:
         """Case ids that the user asked for and no collected test has."""
         return [case_id for case_id in self.settings.options.cases if case_id not in self.found]
+
+    def unmatched(self) -> list[str]:
+        """Ids of waivers that match no case of any profile.
+
+        Nobody can say so with another seed than the published one, with chosen cases, or where tests were left out.
+        """
+        settings = self.settings
+        if settings.options.seed or settings.options.cases or not self.seen.issuperset(settings.registry.ids):
+            return []
+        return [waiver.id for waiver in settings.waivers.all if not any(self._all_cases_of(waiver))]
+
+    def _all_cases_of(self, waiver: Waiver) -> Iterable[bool]:
+        """For each case that there may be, whether ``waiver`` is for it; those of this run first."""
+        mine = [(function.__name__, item) for function, items in self._items.items() for item in items]
+        for name, item in mine:
+            yield waiver.matches(item.requirement.id, item.case_id, item.surface, f"{name}[{item.label}]")
+        for function, spec in self._specs.items():
+            if spec.requirement != waiver.requirement:
+                continue
+            for profile in load_profiles().values():
+                if profile.cases_for(spec.requirement, spec.family):
+                    for case in expand(spec, function.__name__, profile, self.settings.options.seed):
+                        test = f"{function.__name__}[{case.label}]"
+                        yield waiver.matches(spec.requirement, case.case_id, case.surface, test)
 
     def _expand(self, name: str, spec: TestSpec) -> Iterable[PlannedItem]:
         try:

@@ -21,24 +21,28 @@ def payload(entry: PlanEntry, status: Status, reason: str, worker: str, reproduc
         "duration_s": 0.0,
         "worker": worker,
         "reproducer": reproducer,
+        "waiver": "",
         "leave": 0,
         "bad_input": False,
     }
 
 
-def charge(report: pytest.TestReport, told: dict[str, Any], known: dict[str, Any] | None, reason: str) -> None:
+def charge(report: pytest.TestReport, told: dict[str, Any], known: dict[str, Any] | None) -> None:
     """Turn a report of a crash into the one that the case still owes.
 
     Without a report of the call before (``known`` is None) it becomes the call's, with the payload ``told``. After one
     it becomes the teardown's: a second failure would count the case twice. There a failed case stays so, and one that
-    had passed gets the status of ``told`` and this reason.
+    had passed gets status and reason of ``told``.
     """
     report.when = "teardown" if known else "call"
     if known and Status(known["status"]) in QUALIFYING:
-        told = known | {"status": told["status"], "reason": reason}
+        told = known | {key: told[key] for key in ("status", "reason", "waiver")}
     elif known:
         told = known
         report.outcome, report.longrepr = "passed", None
+    if told["status"] == Status.WAIVED and report.outcome == "failed":
+        report.outcome, report.longrepr = "skipped", (report.location[0], 1, f"Skipped: {told['reason']}")
+        report.wasxfail = told["reason"]
     if report.outcome == "failed":
         report.longrepr = f"{told['reason']}\nre-run: {told['reproducer']}"
     report.dsv4 = told  # type: ignore[attr-defined]

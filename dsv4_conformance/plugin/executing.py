@@ -19,9 +19,10 @@ from dsv4_conformance.plugin.collection import PlannedItem
 from dsv4_conformance.plugin.deaths import DEAD_CONTEXT_EXIT, RETIRED_EXIT
 from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.plugin.keys import PLANNED
-from dsv4_conformance.plugin.outcome import Outcome, UnsupportedRequired
+from dsv4_conformance.plugin.outcome import Outcome, Quarantined, UnsupportedRequired
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.results_folder import StartLog, unwritable
+from dsv4_conformance.plugin.waivers import Waiver
 from dsv4_conformance.status import QUALIFYING, Status
 from dsv4_conformance.suite import ENDPOINT
 from dsv4_conformance.texts import clean, summary_of
@@ -68,7 +69,12 @@ class Executing:
         planned = item.stash.get(PLANNED, None)
         if planned is not None and self._unwritable:
             raise BadInput(self._unwritable)
-        if planned is None or planned.planned is not None:
+        if planned is None:
+            return
+        waiver = self._waiver(item)
+        if waiver is not None and self._process.settings.waivers.quarantines(waiver):
+            raise Quarantined(f"Waiver {waiver.id} sets this case aside until {waiver.expires} ({waiver.issue}).")
+        if planned.planned is not None:
             return
         settings = self._process.settings
         if planned.surface == ENDPOINT:
@@ -82,6 +88,11 @@ class Executing:
                 f"implementations of kind {settings.implementation.identity.kind}."
             )
         raise NotApplicable(f"{name} does not offer {planned.surface}.")
+
+    def _waiver(self, item: pytest.Item) -> Waiver | None:
+        planned = item.stash[PLANNED]
+        of = self._process.settings.waivers.of
+        return of(planned.requirement.id, planned.case_id, planned.surface, item.nodeid)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
@@ -104,6 +115,9 @@ class Executing:
         decided = _decide(before, call, planned, record)
         if decided is None:
             return report
+        waivers = self._process.settings.waivers
+        status, reason, waiver = waivers.judge(self._waiver(item), decided.status, decided.reason)
+        decided = replace(decided, status=status, reason=reason, waiver=waiver)
         item.stash[_OUTCOME], item.stash[_RECORD] = decided, record
         failed = before is not None and before.status not in QUALIFYING
         self._shape(report, decided, planned, call, item.config.getoption("tbstyle"), failed)
@@ -144,7 +158,9 @@ class Executing:
             if decided.reason:
                 report.sections.append((f"dsv4 {status.lower()}", told))
             return
-        if status in (Status.NOT_APPLICABLE, Status.NOT_RUN):
+        if status is Status.WAIVED:
+            report.wasxfail = decided.reason
+        if status in (Status.NOT_APPLICABLE, Status.NOT_RUN, Status.QUARANTINED, Status.WAIVED):
             path, line, _ = report.location
             report.outcome, report.longrepr = "skipped", (path, (line or 0) + 1, f"Skipped: {decided.reason}")
             return
@@ -179,6 +195,7 @@ class Executing:
             "worker": self._process.worker,
             "reproducer": self._process.settings.options.reproducer(planned.case_id),
             "leave": DEAD_CONTEXT_EXIT if decided.context_dead else RETIRED_EXIT if decided.retires else 0,
+            "waiver": decided.waiver,
             "bad_input": decided.bad_input,
         }
 
@@ -216,7 +233,7 @@ def _decide(
         if call.excinfo is None:
             return None
         decided = outcome.of_exception(call.excinfo.value, level)
-        if before is not None and before.status not in (Status.PASS, Status.WARN):
+        if before is not None and before.status not in (Status.PASS, Status.WARN, Status.WAIVED):
             if not decided.context_dead or before.context_dead:
                 return None
             return replace(decided, reason=f"{decided.reason} Before that: {before.reason}")

@@ -52,6 +52,7 @@ def head(process: Process, collected: CollectedPlan, started: str) -> Header:
         plan_hash=plan_hash(plan),
         not_selected=left,
         partial=partial,
+        waivers=[waiver.record() for waiver in settings.waivers.all],
         shard=_shard(process, collected, plan),
     )
 

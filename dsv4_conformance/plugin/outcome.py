@@ -43,6 +43,10 @@ class ContextDead(Exception):
     """The process's CUDA context was found dead when its case was over."""
 
 
+class Quarantined(Exception):
+    """A waiver sets the case aside."""
+
+
 class UnsupportedRequired(ConformanceFailure):
     """The profile makes a surface mandatory that the adapter does not offer."""
 
@@ -78,6 +82,8 @@ def of_exception(error: BaseException, level: Literal["MUST", "SHOULD"]) -> Outc
             return Outcome(Status.CRASH, said.strip(), context_dead=True)
         if _is_out_of_memory(cause):
             return Outcome(Status.OUT_OF_MEMORY, f"Out of memory: {_first_line(cause)}")
+    if isinstance(error, Quarantined):
+        return Outcome(Status.QUARANTINED, text)
     if isinstance(error, NotApplicable):
         return Outcome(Status.NOT_APPLICABLE, text)
     if isinstance(error, UnsupportedRequired):

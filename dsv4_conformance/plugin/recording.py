@@ -37,6 +37,7 @@ class Recording:
         self._plan: dict[str, PlanEntry] = {}
         self._latest: dict[str, dict[str, Any]] = {}
         self._results: dict[str, Result] = {}
+        self._problems: list[str] = []
         self._bad_input = ""
         self._why_not_run = "The run ended before this case."
         self._interrupted = self._collection_failed = self._others_failed = False
@@ -63,6 +64,8 @@ class Recording:
         if collected.rows:
             self._header = self._headed(collected)
             self._plan = {entry.nodeid: entry for entry in self._header.plan}
+            planned = {row[1] for row in [*collected.rows, *collected.elsewhere]}
+            self._problems = self._process.settings.waivers.problems(collected.unmatched, planned)
             self._results = {nodeid: result for nodeid, result in self._kept.items() if nodeid in self._plan}
             self._latest = {nodeid: payload_of(result) for nodeid, result in self._results.items()}
             try:
@@ -161,13 +164,17 @@ class Recording:
 
     def payload(self, entry: PlanEntry, status: Status, reason: str, worker: str = "") -> dict[str, Any]:
         """A result that no worker reported."""
-        reproducer = self._process.settings.options.reproducer(entry.case_id)
-        return crashes.payload(entry, status, reason, worker, reproducer)
+        settings = self._process.settings
+        waiver = settings.waivers.of(entry.requirement, entry.case_id, entry.surface, entry.nodeid)
+        status, reason, used = settings.waivers.judge(waiver, status, reason)
+        reproducer = settings.options.reproducer(entry.case_id)
+        return crashes.payload(entry, status, reason, worker, reproducer) | {"waiver": used}
 
     def overrule(self, nodeid: str, status: Status, reason: str) -> None:
         """Take a result that qualifies back, for what was found out later."""
         if self._results[nodeid].status in QUALIFYING:
-            self._latest[nodeid] |= {"status": str(status), "reason": reason}
+            told = self.payload(self._plan[nodeid], status, reason)
+            self._latest[nodeid] |= {key: told[key] for key in ("status", "reason", "waiver")}
             self._write(self._latest[nodeid])
 
     def halt(self, sentence: str) -> None:
@@ -224,6 +231,7 @@ class Recording:
             interrupted=self._interrupted,
             broken="a suite module could not be collected" if self._collection_failed else broken,
             others_failed=self._others_failed,
+            problems=tuple(self._problems),
         )
 
     def pytest_unconfigure(self) -> None:
@@ -237,6 +245,7 @@ class Recording:
             Status.WARN: ("passed", "w"),
             Status.CRASH: ("failed", "C"),
             Status.TIMEOUT: ("failed", "T"),
+            Status.STALE_WAIVER: ("failed", "S"),
             Status.OUT_OF_MEMORY: ("failed", "M"),
             Status.UNSUPPORTED_REQUIRED: ("failed", "U"),
             Status.INCONCLUSIVE: ("failed", "?"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
+from dsv4_conformance import resources
 from dsv4_conformance.cases.profiles import Profile, get_profile
-from dsv4_conformance.errors import BadInput
+from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.implementations import registry as implementations
 from dsv4_conformance.implementations.api import Implementation
 from dsv4_conformance.plugin.options import Options
+from dsv4_conformance.plugin.waivers import Waivers, read_waivers
 from dsv4_conformance.spec.requirements import Registry, load_registry
 from dsv4_conformance.suite import ENDPOINT
 from dsv4_conformance.texts import summary_of
@@ -26,6 +30,7 @@ class Settings:
     device: str
     profile: Profile
     registry: Registry
+    waivers: Waivers = field(default_factory=Waivers)
 
     def offers(self, surface: str) -> bool:
         """Whether ``surface`` can be tested: the adapter declares it, or for a server, the user named one."""
@@ -55,7 +60,20 @@ def resolve(options: Options, device: str | None = None) -> Settings:
     if device is None:
         device = implementations.check_device(implementation, options.device)
         _check_engine(options.impl, implementation)
-    return Settings(options, implementation, device, profile, registry)
+    today = datetime.now(UTC).date()
+    path = options.waivers or shipped_waivers()
+    given = read_waivers(path, registry, today) if path is not None else []
+    mine = [waiver for waiver in given if waiver.selector.concerns(implementation.identity.name, device)]
+    return Settings(options, implementation, device, profile, registry, Waivers(mine, today))
+
+
+def shipped_waivers() -> Path | None:
+    """The folder of waivers that hold where none were given, None if there is none."""
+    try:
+        folder = resources.golden_dir() / "waivers"
+    except HarnessError:
+        return None
+    return folder if folder.is_dir() else None
 
 
 def _check_engine(name: str, implementation: type[Implementation]) -> None:

@@ -131,7 +131,7 @@ def test_nothing_to_resume_is_a_run_from_the_start(project: Project) -> None:
 
 CHANGES = {
     "commit of dsv4-conformance": ("environment", "commit", "0123abc"),
-    "adapter's version": ("implementation", "identity", {"name": "good", "version": "0"}),
+    "adapter's version": ("implementation", "identity", {"version": "0"}),
     "version of dsv4-conformance": ("version", None, "0.0.1"),
     "package versions, at pytest": ("environment", "packages", {"pytest": "8"}),
     "GPUs": ("environment", "gpus", [{"uuid": "u", "name": "H", "compute_capability": "9.0", "memory_bytes": 1}]),
@@ -148,6 +148,8 @@ def test_what_differs_is_named(project: Project, name: str) -> None:
     place, inner, value = CHANGES[name]
     if inner is None:
         header[place] = value
+    elif isinstance(value, dict):
+        header[place][inner] |= value
     else:
         header[place][inner] = value
     path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
