@@ -86,6 +86,23 @@ def test_looks_are_pooled_and_stop_at_the_first_verdict() -> None:
     assert verdict.tolist() == [int(at_end)] * 3
 
 
+def test_a_verdict_stands_whatever_later_looks_would_say() -> None:
+    rng = np.random.default_rng(4)
+    p = MODELS["gsm8k"].draw(rng, 60)
+    q = Change("", "uniform", 0.006).apply(p, rng)
+    verdict, used = our_gate(GSM8K, 8)(p, q, np.random.default_rng(9))
+    draws = np.random.default_rng(9)
+    golden, right, first, at, last = draws.binomial(8, p), np.zeros(p.shape, dtype=int), [2.5] * 60, [4] * 60, []
+    for look, more in ((1, 1), (2, 1), (4, 2)):
+        right = right + draws.binomial(more, q)
+        last = [int(decide(golden[i], 8, right[i], look, GSM8K).verdict) for i in range(60)]
+        for i, now in enumerate(last):
+            if first[i] == 2.5 and now != Verdict.INCONCLUSIVE:
+                first[i], at[i] = now, look
+    assert verdict.tolist() == [Verdict.INCONCLUSIVE if f == 2.5 else f for f in first] and used.tolist() == at
+    assert verdict.tolist() != last, "some would have changed their mind"
+
+
 def test_the_same_seed_gives_the_same_rates_whatever_else_is_simulated() -> None:
     judges = {"a": our_gate(GSM8K, 8), "b": our_gate(GSM8K, 4)}
     changes = scenarios("gsm8k", 200)[:2]

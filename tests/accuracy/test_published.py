@@ -76,7 +76,7 @@ def test_wilson_gate_is_the_interval_of_scipy() -> None:
 
 def test_interval_gate_straddles_passes_and_breaches() -> None:
     judge = interval_gate(0.015)
-    assert [verdict(judge, 1269, 1269 - lost) for lost in (0, 5, 15, 60)] == [P, P, D, F]
+    assert [verdict(judge, 1269, 1269 - lost) for lost in (0, 5, 12, 13, 15, 60)] == [P, P, P, D, D, F]
     d = -certain(15)[0]
     t = scipy.stats.t.interval(0.95, 1318, d.mean(), d.std(ddof=1) / 1319**0.5)
     assert t[0] < -0.015 < t[1]
