@@ -12,10 +12,11 @@ TASKS = ("gsm8k", "aime25")
 
 @dataclass(frozen=True)
 class AccuracyCase(_Described):
-    """One accuracy task; how it is asked stands in the golden that it is compared with."""
+    """One accuracy task; how it is asked stands in the golden that it is compared with. ``seed`` changes nothing."""
 
     surface: str
     task: str
+    seed: int = 0
 
     def label(self) -> str:
         """Short readable form for test ids."""
@@ -25,7 +26,7 @@ class AccuracyCase(_Described):
 def tasks(surface: str, size: Size, seed: int) -> Iterator[Any]:
     """Every task. The questions are the same whatever the seed."""
     for task in TASKS:
-        yield AccuracyCase(surface, task)
+        yield AccuracyCase(surface, task, seed)
 
 
 ACCURACY_FAMILIES = {"accuracy_tasks": tasks}

@@ -35,7 +35,9 @@ def _sentence(found: Requirement) -> Iterator[str]:
     yield ""
     yield f"binds:   {', '.join(found.surfaces)}"
     yield f"holds:   {EXACTNESS[found.exactness]}"
-    yield f"source:  {', '.join(found.source)} (docs/semantics.md has the same section numbers)"
+    numbered = any(source.startswith("spec ") for source in found.source)
+    hint = " (docs/semantics.md has the same section numbers)" if numbered else ""
+    yield f"source:  {', '.join(found.source)}{hint}"
     yield "" if found.bugs else "no public bug is known to have broken it"
     for bug in found.bugs:
         yield from textwrap.wrap(f"{bug.engine}: {bug.summary}", 100)
