@@ -85,6 +85,12 @@ def led(subject: Subject, case: IndexerCase, spec: IndexerSpec | None = None) ->
     return LedIndexer(subject, spec, index_streams(case, subject.device), case.schedule, index_capacity(case))
 
 
+def fitted(subject: Subject, case: IndexerCase) -> IndexerCase:
+    """``case`` with keys and queries stored as the adapter declares, where it does not offer the case's own way."""
+    offered = declared(subject, "Indexer").quantised
+    return case if case.quantised in offered else case.with_(quantised=offered[0])
+
+
 def need_pages(subject: Subject) -> None:
     """Raise NotApplicable unless selections also come as slots of pages."""
     if not declared(subject, "Indexer").paged:

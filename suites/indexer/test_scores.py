@@ -10,7 +10,16 @@ from dsv4_conformance.cases.generator import below
 from dsv4_conformance.oracle import indexer
 from dsv4_conformance.oracle.compressor import visible
 from dsv4_conformance.oracle.linear import project, turned
-from dsv4_conformance.runner.indexing import crowded, exact, judge_keys, judge_scores, judge_selections, led, scores_of
+from dsv4_conformance.runner.indexing import (
+    crowded,
+    exact,
+    fitted,
+    judge_keys,
+    judge_scores,
+    judge_selections,
+    led,
+    scores_of,
+)
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 
@@ -20,6 +29,7 @@ INDEXER = ("Indexer",)
 @requirement("INV-33", on=INDEXER, cases="index_streams")
 def test_index_keys_are_the_rotated_entries_of_their_compressor(subject: Subject, case: IndexerCase) -> None:
     """INV-33: stored keys are the index compressor's entries times the Hadamard matrix, or half an fp8 step off."""
+    case = fitted(subject, case)
     session = led(subject, case)
     for stretch in session.finish():
         judge_keys(subject, session, stretch)
@@ -47,6 +57,7 @@ def test_scores_are_those_of_vectors_that_were_not_rotated(subject: Subject, cas
 @requirement("INV-33", on=INDEXER, cases="index_streams")
 def test_permuting_the_index_heads_changes_nothing(subject: Subject, case: IndexerCase) -> None:
     """INV-33: heads and their weights in another order give the same scores and selections."""
+    case = fitted(subject, case)
     spec = indexer_spec(case, subject.device)
     order = torch.argsort(below(case.digest(), "order", (spec.geometry.index_n_heads,), 2**31, subject.device))
     weights = replace(
@@ -66,6 +77,7 @@ def test_permuting_the_index_heads_changes_nothing(subject: Subject, case: Index
 @requirement("INV-36", on=INDEXER, cases="index_opposite")
 def test_a_negative_product_contributes_nothing(subject: Subject, case: IndexerCase) -> None:
     """INV-36: heads in pairs of opposite queries: a score is the sum of weight times |product| of the pairs."""
+    case = fitted(subject, case)
     spec = indexer_spec(case, subject.device)
     paired = spec.weights.weights_proj.clone()
     paired[1::2] = paired[::2]
@@ -87,6 +99,7 @@ def test_a_negative_product_contributes_nothing(subject: Subject, case: IndexerC
 @requirement("INV-36", on=INDEXER, cases="index_opposite")
 def test_a_head_of_negative_products_counts_nothing_at_any_weight(subject: Subject, case: IndexerCase) -> None:
     """INV-36: raising the weight of a head 64-fold leaves the scores of keys on its negative side as they are."""
+    case = fitted(subject, case)
     spec, found = indexer_spec(case, subject.device), []
     for factor in (1.0, -64.0):
         weights = torch.zeros_like(spec.weights.weights_proj)

@@ -12,6 +12,7 @@ from dsv4_conformance.oracle.kv_format import compressed_slot
 from dsv4_conformance.runner.indexing import (
     crowded,
     exact,
+    fitted,
     judge_keys,
     judge_scores,
     judge_selections,
@@ -27,6 +28,7 @@ INDEXER = ("Indexer",)
 @requirement("INV-31", on=INDEXER, cases="index_early")
 def test_tokens_that_see_few_entries_select_them_all(subject: Subject, case: IndexerCase) -> None:
     """INV-31: while n(t) <= index_topk every token selects entries 0 to n(t) - 1."""
+    case = fitted(subject, case)
     session = led(subject, case)
     for stretch in session.finish():
         raw, seen = torch.cat([s.raw for s in stretch.returned]), visible(stretch.positions, 4)
@@ -44,6 +46,7 @@ def test_tokens_that_see_few_entries_select_them_all(subject: Subject, case: Ind
 @requirement("INV-34", on=INDEXER, cases="index_streams")
 def test_the_sign_of_the_head_weights_turns_the_selection(subject: Subject, case: IndexerCase) -> None:
     """INV-34: weights times 4 select the same entries, times -4 those of the lowest scores."""
+    case = fitted(subject, case)
     spec = indexer_spec(case, subject.device)
     for factor in (4.0, -4.0):
         weights = replace(spec.weights, weights_proj=spec.weights.weights_proj * factor)
@@ -54,6 +57,7 @@ def test_the_sign_of_the_head_weights_turns_the_selection(subject: Subject, case
 @requirement("INV-35", on=INDEXER, cases="index_streams")
 def test_paged_selections_name_the_pages_of_their_sequence(subject: Subject, case: IndexerCase) -> None:
     """INV-35: paged indices are the raw ones through the sequence's own page table; sequences share no slot."""
+    case = fitted(subject, case)
     need_pages(subject)
     session, owners = led(subject, case), dict[int, set[int]]()
     for stretch in session.finish():
@@ -79,6 +83,7 @@ def test_paged_selections_name_the_pages_of_their_sequence(subject: Subject, cas
 @requirement("INV-37", on=INDEXER, cases="index_streams")
 def test_selections_do_not_depend_on_the_schedule(subject: Subject, case: IndexerCase) -> None:
     """INV-37: whatever the calls, beside other sequences and after rejected drafts, a token selects its own top-k."""
+    case = fitted(subject, case)
     session = led(subject, case)
     for stretch in session.finish():
         judge_keys(subject, session, stretch)

@@ -144,9 +144,9 @@ def test_what_the_caches_cannot_do_is_refused() -> None:
         with pytest.raises(ConformanceFailure, match="holds 3 tokens and cannot go back to 2"):
             getattr(layer.session, method)(*given)
     batch: Any = LayerRun(Subject(LeftPadded("cpu"), CPU, "INV-42"), LayerCase("AttentionLayer", 0, "p0:3+1:2")).run()
-    segments = batch.segments(steps("d0")[0])
-    with pytest.raises(ConformanceFailure, match="as many tokens of each"):
-        batch.session.step(segments)
+    for step in ("d0", "p0:2+1:1"):
+        with pytest.raises(ConformanceFailure, match="as many tokens of each"):
+            batch.session.step(batch.segments(steps(step)[0]))
 
 
 def test_the_suites_say_what_the_findings_say(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dsv4_conformance.errors import NotApplicable
 from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.implementations.state_api import LayerConvention, StateConvention
 from dsv4_conformance.runner.declared import DROWNING, check_declared, need_padded_rows, need_paths
-from dsv4_conformance.runner.indexing import led, need_pages
+from dsv4_conformance.runner.indexing import fitted, judge_keys, led, need_pages
 from dsv4_conformance.runner.layer_run import LayerRun
 from dsv4_conformance.runner.properties import judge_schedules
 from dsv4_conformance.runner.subject import Subject
@@ -107,32 +107,32 @@ def test_indexers_without_fp8_rotation_or_pages_are_judged_by_what_they_have() -
             session.keys = lambda sequence: hadamard(right(sequence)).float()
             return session
 
-    from dsv4_conformance.runner.indexing import judge_keys
-
     case = IndexerCase("Indexer", "p0:9")
     plain = declaring(StateConvention(quantised=(False,), hadamard=False, paged=False), base=Unrotated)
     session = led(plain, case)
     judge_keys(plain, session, session.finish()[0])
     with pytest.raises(NotApplicable, match="quantised True"):
         led(plain, case.with_(quantised=True))
+    assert fitted(plain, case.with_(quantised=True)) == case
+    assert fitted(declaring(), case.with_(quantised=True)).quantised
     with pytest.raises(NotApplicable, match="no pages"):
         need_pages(plain)
     need_pages(declaring())
 
 
 # Kills: one drawn schedule outside the declaration that ends the property, a property that passes on none.
-def test_drawn_schedules_outside_the_declaration_are_passed_over() -> None:
-    case = PropertyCase("AttentionLayer", CASE.with_(schedule="", path="paged"), 12, 270)
-    subject = declaring(forks="none")
+def test_drawn_schedules_outside_the_declaration_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    beyond = " "
+
+    def judge(_subject: Subject, case: LayerCase) -> None:
+        if beyond in case.schedule:
+            raise NotApplicable("not this one.")
+
+    monkeypatch.setattr("dsv4_conformance.runner.properties.judge_schedule", judge)
+    case, subject = PropertyCase("AttentionLayer", CASE.with_(schedule=""), 12, 20), declaring()
     judge_schedules(subject, case)
     metrics = subject.record()["metrics"]
     assert 0 < metrics["outside"] < metrics["schedules"]
-
-
-def test_a_property_whose_schedules_all_lie_outside_is_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def outside(*_given: Any) -> None:
-        raise NotApplicable("not this one.")
-
-    monkeypatch.setattr("dsv4_conformance.runner.properties.judge_schedule", outside)
+    beyond = ""
     with pytest.raises(NotApplicable, match="not this one"):
-        judge_schedules(declaring(), PropertyCase("AttentionLayer", CASE.with_(schedule=""), 3, 20))
+        judge_schedules(subject, case)
