@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dsv4_conformance import resources
 from dsv4_conformance.accuracy import golden_files
 from dsv4_conformance.accuracy.golden_change import change
 from dsv4_conformance.accuracy.golden_record import Golden, golden_of, parse
@@ -213,3 +214,14 @@ def test_change_names_what_was_asked_otherwise() -> None:
     told = change(golden(RIGHT), _other(fingerprint={**FINGERPRINT, "max_tokens": "9"}, endpoint="completions"))
     assert "Not asked the same way: endpoint, fingerprint.max_tokens." in told and "+0.00 points" in told
     assert "nothing can be paired" in change(golden(RIGHT), golden(RIGHT[:3]))
+
+
+def test_the_shipped_goldens_are_sound_and_named_as_simulated() -> None:
+    folder = resources.golden_dir()
+    assert list(golden_files.problems(folder)) == []
+    found = {name: golden_files.load(folder, name) for name in golden_files.names(folder)}
+    assert {name: (g.task, g.runs, len(g.rows)) for name, g in found.items() if g.simulated} == {
+        "simulated.aime25": ("aime25", 64, 30),
+        "simulated.gsm8k": ("gsm8k", 8, 1319),
+    }
+    assert all(g.simulated == name.startswith("simulated.") for name, g in found.items())
