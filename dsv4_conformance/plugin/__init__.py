@@ -31,6 +31,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Start again under compute-sanitizer, if that was asked for."""
+    if config.getoption("dsv4_sanitizer") is None:
+        return None
+    from dsv4_conformance.plugin.sanitizing import launch
+
+    return launch(config)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Begin a run that the user asked for, before any worker starts or anything is collected."""
     config = session.config

@@ -8,18 +8,19 @@ import subprocess
 from collections import Counter
 from collections.abc import Generator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.junitxml import xml_key
 
-from dsv4_conformance.plugin import crashes, watchdog
+from dsv4_conformance.plugin import crashes, sanitizer, watchdog
 from dsv4_conformance.plugin.confinement import end_group
 from dsv4_conformance.plugin.deaths import Death, OomKills, death
 from dsv4_conformance.plugin.monitor import Monitor
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.recording import Recording
-from dsv4_conformance.plugin.results_folder import last_started
+from dsv4_conformance.plugin.results_folder import last_start, last_started
 
 RETRIES = 2
 """How often a case that a process did not get to is given to another one."""
@@ -72,10 +73,23 @@ class Casualties:
         limit_s = self._process.settings.options.timeout_s
         late = died.sentence("right after this case", limit_s)
         reason = late if known else crashes.reason_of(died, begun, nodeid, limit_s)
-        crashes.charge(report, self._recording.payload(entry, died.status, reason, worker), known)
+        found = self._found(worker) if known is None and begun == nodeid else []
+        tool = str(self._process.settings.options.sanitizer)
+        reason = f"{reason} {sanitizer.sentence(tool, found)}" if found else reason
+        told = self._recording.payload(entry, died.status, reason, worker)
+        told["record"] = {"sanitizer": sanitizer.record(tool, found)} if found else {}
+        crashes.charge(report, told, known)
         if report.when == "call":
             self._awaiting_teardown.add(id(report))
         return False
+
+    def _found(self, worker: str) -> list[sanitizer.Finding]:
+        """What compute-sanitizer found in the last case of a dead process."""
+        folder, line = os.environ.get(sanitizer.LOGS), last_start(self._folder, worker)
+        marks, pid = line.get("sanitizer_marks"), line.get("pid")
+        if not folder or not isinstance(marks, dict) or not isinstance(pid, int):
+            return []
+        return sanitizer.Log(Path(folder), pid, alone=self._process.role == "single").since(marks)
 
     def _blame(self, nodeid: str, died: Death) -> None:
         """Charge a process's death after its last word of a case to that case, unless it said that it would leave."""

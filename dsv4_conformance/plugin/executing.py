@@ -13,7 +13,7 @@ import pytest
 from _pytest._code.code import ExceptionRepr
 
 from dsv4_conformance.errors import BadInput, ContractViolation, NotApplicable
-from dsv4_conformance.plugin import outcome
+from dsv4_conformance.plugin import outcome, sanitizer
 from dsv4_conformance.plugin.aftermath import Memory, check_context
 from dsv4_conformance.plugin.collection import PlannedItem
 from dsv4_conformance.plugin.deaths import DEAD_CONTEXT_EXIT, RETIRED_EXIT
@@ -41,6 +41,8 @@ class Executing:
         self._memory = Memory(process.workers)
         self._unwritable = ""
         self._leave = 0
+        self._log: sanitizer.Log | None = None
+        self._marks: dict[str, int] | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -51,7 +53,9 @@ class Executing:
         self._session, self._leave = item.session, 0
         watchdog = self._process.watchdog
         try:
-            self._starts.starting(planned.case_id, item.nodeid)
+            log = sanitizer.log_here(self._process.workers)
+            self._log, self._marks = log, log.marks() if log is not None else None
+            self._starts.starting(planned.case_id, item.nodeid, self._marks)
             if watchdog is not None:
                 watchdog.arm()
         except OSError as error:
@@ -115,6 +119,8 @@ class Executing:
         decided = _decide(before, call, planned, record)
         if decided is None:
             return report
+        if call.when == "call":
+            decided = self._sanitized(decided, record)
         waivers = self._process.settings.waivers
         status, reason, waiver = waivers.judge(self._waiver(item), decided.status, decided.reason)
         decided = replace(decided, status=status, reason=reason, waiver=waiver)
@@ -126,6 +132,18 @@ class Executing:
         item.user_properties = _properties(payload)
         report.user_properties = list(item.user_properties)
         return report
+
+    def _sanitized(self, decided: Outcome, record: dict[str, Any]) -> Outcome:
+        """With what compute-sanitizer has found since the case began."""
+        if self._log is None or self._marks is None:
+            return decided
+        if self._process.session is not None:
+            with suppress(Exception):  # all that the case has launched is over now; how it ended, others say
+                self._process.session.probe()
+        tool = str(self._process.settings.options.sanitizer)
+        found = self._log.since(self._marks)
+        record["sanitizer"] = sanitizer.record(tool, found)
+        return sanitizer.charge(decided, tool, found)
 
     def _record_of(self, item: pytest.Item) -> dict[str, Any]:
         """What the case's subject has measured so far, {} if there is none."""

@@ -153,6 +153,9 @@ class Start(_Line):
     case_id: str
     nodeid: str
     time: str
+    pid: int | None = None
+    sanitizer_marks: dict[str, int] | None = None
+    """Under compute-sanitizer: how long its logs were, by name."""
 
 
 class Result(_Line):

@@ -25,6 +25,8 @@ DEFAULT_IMPL = "builtin"
 DEFAULT_PROFILE = "default"
 DEFAULT_RESULTS = "dsv4-results"
 DEFAULT_TIMEOUT_S = 300.0
+SANITIZED = 12
+"""How much longer a case may take under compute-sanitizer, unless the user says how long."""
 NAMES = (
     "impl",
     "profile",
@@ -151,7 +153,12 @@ def read_options(config: pytest.Config) -> Options:
         results=results_path(config),
         device=_value("device", given["device"], "auto"),
         cases=tuple(dict.fromkeys(given["case"] or ())),
-        timeout_s=read_number("--dsv4-timeout", given["timeout"], DEFAULT_TIMEOUT_S, LONGEST_S),
+        timeout_s=read_number(
+            "--dsv4-timeout",
+            given["timeout"],
+            DEFAULT_TIMEOUT_S * (SANITIZED if given["sanitizer"] else 1),
+            LONGEST_S,
+        ),
         memory_gib=read_number("--dsv4-memory", given["memory"], 0.0, 1e6),
         sanitizer=read_sanitizer(given["sanitizer"]),
         resume=given["resume"] is not None,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 import dsv4_conformance
 from dsv4_conformance.errors import BadInput, ExitCode
-from dsv4_conformance.plugin import crashes
+from dsv4_conformance.plugin import crashes, sanitizer
 from dsv4_conformance.plugin.collected import CollectedPlan
 from dsv4_conformance.plugin.ending import Ending, footer
 from dsv4_conformance.plugin.heading import head
@@ -231,8 +233,16 @@ class Recording:
             interrupted=self._interrupted,
             broken="a suite module could not be collected" if self._collection_failed else broken,
             others_failed=self._others_failed,
-            problems=tuple(self._problems),
+            problems=(*self._problems, *self._unsanitized()),
         )
+
+    def _unsanitized(self) -> list[str]:
+        tool, folder = self._process.settings.options.sanitizer, os.environ.get(sanitizer.LOGS)
+        if tool is None or not folder:
+            return []
+        records: list[Any] = [result.record.get("sanitizer") for result in self._results.values()]
+        charged = sum(record["count"] for record in records if isinstance(record, dict))
+        return sanitizer.problems(tool, Path(folder), charged)
 
     def pytest_unconfigure(self) -> None:
         """Let another run have the results folder."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from uuid import uuid4
 
 from dsv4_conformance.errors import BadInput
@@ -144,12 +144,14 @@ class StartLog:
         self._path = folder / WORKERS / f"{worker}.jsonl"
         self._file: TextIO | None = None
 
-    def starting(self, case_id: str, nodeid: str) -> None:
-        """Write and flush that this case comes next."""
+    def starting(self, case_id: str, nodeid: str, marks: dict[str, int] | None = None) -> None:
+        """Write and flush that this case comes next. ``marks``: how long the sanitizer's logs are."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a", encoding="utf-8")
-        line = {"kind": "start", "case_id": case_id, "nodeid": nodeid, "time": now()}
+        line: dict[str, Any] = {"kind": "start", "case_id": case_id, "nodeid": nodeid, "time": now()}
+        if marks is not None:
+            line |= {"pid": os.getpid(), "sanitizer_marks": marks}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
@@ -162,13 +164,20 @@ class StartLog:
 
 def last_started(folder: Path, worker: str) -> str | None:
     """nodeid of the last case that ``worker`` was about to run, None if it never got to one."""
+    line = last_start(folder, worker)
+    return str(line["nodeid"]) if line else None
+
+
+def last_start(folder: Path, worker: str) -> dict[str, Any]:
+    """The last line of a worker's file of cases that it was about to run, {} if there is none."""
     try:
         lines = (folder / WORKERS / f"{worker}.jsonl").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return None
-    for line in reversed(lines):
+        return {}
+    for text in reversed(lines):
         try:
-            return str(json.loads(line)["nodeid"])
-        except (ValueError, KeyError):
+            line: dict[str, Any] = json.loads(text)
+            return line if line["nodeid"] else {}
+        except (ValueError, KeyError, TypeError):
             continue
-    return None
+    return {}
