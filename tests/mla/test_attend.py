@@ -29,7 +29,11 @@ class Seen(ExactKernels):
 
     def paged(self, q: Tensor, window: Listed, extra: Listed | None, sink: Tensor, scale: float, plan: Any) -> Tensor:
         width = window.slots.shape[1] + (0 if extra is None else extra.slots.shape[1])
-        assert len(window.slots) == len(window.lengths) == len(q)
+        for scope in (window, extra):
+            if scope is not None:
+                assert len(scope.slots) == len(scope.lengths) == len(q)
+                assert int(scope.lengths.min()) >= 0 and int(scope.lengths.max()) <= scope.slots.shape[1]
+                assert scope.slots.shape[1] % 64 == 0 or scope.pool.page_size == 64  # index_topk is 8 here
         self.calls.append(("paged", len(q), width, sink, plan))
         return super().paged(q, window, extra, sink, scale, plan)
 
@@ -74,14 +78,15 @@ def test_one_call_takes_11673_rows(rows: int, pieces: list[int]) -> None:
     assert out.shape == (rows, 4, 512) and [n for _, n, *_ in kernels.calls] == pieces
 
 
-# Kills: lists of a width that a kernel has not, a path that is given other sinks, a way that its rows do not allow.
+# Kills: lists of a width that no kernel takes, lengths beyond it, a path that is given other sinks, a way that does not
+# fit the rows.
 @pytest.mark.parametrize("ratio", [0, 4, 128])
 def test_every_way_is_given_the_same_sink_and_widths_that_fit(ratio: int) -> None:
     for quantised, path, way in ((False, "paged", "rows"), (True, "paged", "paged"), (True, "sparse", "rows")):
         layer, kernels = seen(ratio, quantised, tp=2, rank=1)
-        layer.step(new((0, tokens(5))), path=path, padded_rows=2)
+        layer.step(new((0, tokens(40))), path=path, padded_rows=2)
         [(name, rows, width, sink, _)] = kernels.calls
-        assert (name, rows) == (way, 7)
+        assert (name, rows) == (way, 42)
         assert sink is layer.sink() and sink[:2].equal(layer.attn_sink[2:])
         assert width % 128 == 0 if way == "rows" else width >= 128
 

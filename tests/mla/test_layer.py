@@ -133,8 +133,10 @@ def test_weights_that_come_after_the_first_forward_are_used() -> None:
     late.release(0)
     assert torch.equal(late.step(new((0, x))).o, right.o) and late.sink().data_ptr() == address
     # The caller's tensor is its own: an online update must not reach other layers that were opened with it.
-    late.load_sink(torch.zeros(4))
-    assert bool((spec.weights.attn_sink != 0).any())
+    held = late.sink()
+    late.load_sink(torch.arange(4.0))
+    assert held[:2].tolist() == [2, 3]  # at once: a captured kernel may read it before anything asks for it
+    assert not torch.equal(spec.weights.attn_sink, torch.arange(4.0))
 
 
 # Kills: a switch that an explicit path does not override, sparse prefill for decode, verify or a step without rows.
@@ -184,7 +186,12 @@ def test_rows_of_nobody_change_no_row(ratio: int) -> None:
     plain, padded = open_layer(ratio), open_layer(ratio)
     for mode, count in (("prefill", 9), ("decode", 1), ("verify", 3)):
         batch = new((0, tokens(count, seed=count)), (1, tokens(count, seed=9)))
-        close(padded.step(batch, mode, padded_rows=4), plain.step(batch, mode))
+        wide, right = padded.step(batch, mode, padded_rows=4), plain.step(batch, mode)
+        close(wide, right)
+        assert wide.q is not None and right.q is not None and wide.q.shape == right.q.shape
+        if wide.selected is not None and right.selected is not None:
+            assert wide.selected.shape == right.selected.shape
+        assert (wide.selected is None) == (ratio != 4)
 
 
 class _Wide(ExactKernels):

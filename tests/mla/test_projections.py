@@ -99,7 +99,7 @@ def test_padded_heads_follow_the_real_ones(monkeypatch: pytest.MonkeyPatch, prec
 def test_a_bf16_layer_rounds_queries_and_keys_once() -> None:
     low, high, x = made("bfloat16"), made(), tokens(T)
     qr = low.query_source(x)
-    assert qr.dtype == torch.float32
+    assert torch.equal(qr, high.query_source(x))
     assert torch.equal(low.queries(qr, POSITIONS, 4), high.queries(qr, POSITIONS, 4).bfloat16())
     assert torch.equal(low.keys(x, POSITIONS), high.keys(x, POSITIONS).bfloat16())
     assert low.output(draw(T, 4, 512, seed=5).bfloat16()).dtype == torch.float32
