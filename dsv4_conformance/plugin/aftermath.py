@@ -38,29 +38,28 @@ def check_context(session: Probed) -> None:
 
 
 class Memory:
-    """Follows this process's resident memory from case to case."""
+    """Follows this process's resident memory from case to case, with one look at it per case."""
 
     def __init__(self, workers: int) -> None:
         self._limit = int(GROWTH_SHARE * _total() / max(1, workers))
-        self._first = self._before = 0
+        self._first = self._before = self._now = 0
 
     def begin(self) -> None:
         """A case begins."""
-        self._before = _resident()
+        self._before = self._now = self._now or _resident()
 
     def record(self, session: Probed | None) -> dict[str, Any]:
         """For the journal: bytes held on the host after the case, and by how many they grew in it."""
-        now = _resident()
-        found = {"host_bytes": now, "host_growth_bytes": now - self._before}
+        self._now = _resident()
+        # With the first case libraries and weights are loaded: what comes later is growth.
+        self._first = self._first or self._now
+        found = {"host_bytes": self._now, "host_growth_bytes": self._now - self._before}
         return found if session is None else found | {"device_bytes": session.device_bytes()}
 
     @property
     def outgrown(self) -> bool:
         """Whether the process has grown too large since its first case, so that others might run out of memory."""
-        now = _resident()
-        if not self._first:
-            self._first = now  # libraries and weights are loaded now: what comes later is growth
-        return now - self._first > self._limit
+        return self._now - self._first > self._limit
 
 
 def _resident() -> int:
