@@ -62,9 +62,9 @@ def test_longest_is_the_most_that_a_sequence_ever_holds(schedule: str, most: int
     assert longest(schedule) == most
 
 
-# Kills: a count of the sequences that are named, targets of forks left out.
+# Kills: the highest number for a count, targets of forks left out, a sequence counted at each of its steps.
 @pytest.mark.parametrize(
-    ("schedule", "count"), [("", 0), ("i", 0), ("p3:1", 4), ("p0:256 f0>5:256", 6), ("p0:1+2:1 r2", 3)]
+    ("schedule", "count"), [("", 0), ("i x", 0), ("p3:1 d3", 1), ("p0:256 f0>5:256", 2), ("p0:1+2:1 r2 p2:3", 2)]
 )
-def test_numbers_of_sequences_are_counted_from_0(schedule: str, count: int) -> None:
+def test_sequences_are_counted_by_number(schedule: str, count: int) -> None:
     assert sequences(schedule) == count

@@ -62,6 +62,40 @@ def test_each_stage_is_judged_by_itself(ratio: int, precision: Precision, quanti
         assert said == "selection: row 50 names 1 entries more than once (1 of 60 rows are wrong)."
 
 
+# Kills: a stage that is judged from the oracle's own tensors where the layer's are shown, or the other way round.
+@pytest.mark.parametrize(
+    ("precision", "quantised", "own"),
+    [
+        ("float32", False, {"selected"}),
+        ("float32", True, {"selected", "window_rows", "compressed_rows"}),
+        ("bfloat16", True, {"selected", "window_rows", "compressed_rows", "q"}),
+    ],
+)
+def test_the_oracle_reads_what_the_layer_stored(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, quantised: bool, own: set[str]
+) -> None:
+    spec, x = make_spec(4, precision, quantised), tokens(9)
+    layer, rows = returned(spec, x)
+    attended, projected = oracle.layer_output, layer_stages.output
+    read: list[set[str]] = []
+    outputs: list[Tensor] = []
+
+    def attend(*given: Any, **named: Any) -> Any:
+        read.append(set(named) - {"rounding"})
+        return attended(*given, **named)
+
+    def project(where: LayerSpec, o: Tensor, *rest: Any) -> Tensor:
+        outputs.append(o)
+        return projected(where, o, *rest)
+
+    monkeypatch.setattr(oracle, "layer_output", attend)
+    monkeypatch.setattr(layer_stages, "output", project)
+    assert verdict(spec, layer, rows, x) == ""
+    assert read == [own] * (2 if precision == "bfloat16" else 1)
+    if precision == "bfloat16":
+        assert all(torch.equal(o, rows.o.to(torch.float64)) for o in outputs[-2:])
+
+
 # Kills: rows that need q or a selection; a selection of the oracle's where the layer shows its own; a shape that is not
 # looked at.
 def test_what_is_not_shown_is_what_the_definition_gives() -> None:

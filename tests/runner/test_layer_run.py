@@ -229,6 +229,104 @@ def test_an_engine_of_one_flavour_is_run_in_that_flavour() -> None:
     assert not run.exact
 
 
+def declaring(**changes: Any) -> type[Recording]:
+    """The built-in layer with a narrower declaration."""
+
+    class Narrow(Recording):
+        surfaces: ClassVar[Any] = {**Builtin.surfaces, "AttentionLayer": LayerConvention(**changes)}
+
+    return Narrow
+
+
+# Kills: choices, rows of nobody and infinite sinks that an engine without them is given.
+def test_an_engine_is_led_without_what_it_does_not_have() -> None:
+    narrow = declaring(paths=(), padded_rows=False, infinite_sinks=False)
+    led = LayerRun(subject(narrow), CASE.with_(schedule="p0:3~2 d0~1")).run()
+    assert [given[2:] for name, given in Recording.calls if name == "step"] == [(0, "auto")] * 2
+    assert not torch.isposinf(led.spec.weights.attn_sink).any()
+
+
+class Forgets:
+    """A layer's session that answers for the last 128 window rows alone."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = layer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+    def window_rows(self, sequence: int, positions: torch.Tensor) -> torch.Tensor:
+        assert int(positions.min()) >= self._layer.sequences[sequence].length - 128
+        rows: torch.Tensor = self._layer.window_rows(sequence, positions)
+        return rows
+
+
+class Forgetting(Recording):
+    """Declares that it forgets."""
+
+    surfaces: ClassVar[Any] = {**Builtin.surfaces, "AttentionLayer": LayerConvention(window_history="window")}
+
+    def open_layer(self, spec: Any) -> Any:
+        return Forgets(super().open_layer(spec))
+
+
+# Kills: window rows read once they are gone; rows judged without the windows that were read; judgement given up.
+@pytest.mark.parametrize("schedule", ["p0:100 p0:60 d0 v0:3 k0:162 d0", "p0:256 f0>1:256 p1:3+0:2"])
+def test_window_rows_are_read_while_they_are_there(schedule: str) -> None:
+    case = CASE.with_(schedule=schedule, quantised=True)
+    assert LayerRun(subject(Forgetting), case).run().subject.record()["checked"]
+    Recording.changed = {"o": lambda o: o * 1.5}
+    try:
+        with pytest.raises(ConformanceFailure, match="o: error"):
+            LayerRun(subject(Forgetting), case).run()
+    finally:
+        Recording.changed = {}
+
+
+# Kills: rows of both runs taken for alike, sequences of one run alone that are looked for in the other.
+def test_rows_of_two_runs_are_compared() -> None:
+    one = LayerRun(subject(), CASE.with_(schedule="p0:9+1:3")).run(judge=False)
+    one.same_rows(LayerRun(subject(), CASE.with_(schedule="p0:9+2:3")).run(judge=False))
+    other = LayerRun(subject(), CASE.with_(schedule="p0:9"), changed={(0, 8): torch.ones(256)}).run(judge=False)
+    with pytest.raises(ConformanceFailure, match=r"o: error .* sequence 0"):
+        one.same_rows(other)
+    first, second = (LayerRun(subject(), CASE.with_(schedule="p0:9", quantised=True)) for _ in range(2))
+    for led in (first, second):
+        led.run(judge=False)
+    second.streams[0].pending[0].o *= 2
+    with pytest.raises(ConformanceFailure, match="o: error"):
+        first.same_rows(second)
+    assert first.subject.record()["checked"]
+
+
+# Kills: rows that were rejected judged as if they were still held.
+def test_rows_are_judged_late_without_those_that_were_rejected() -> None:
+    LayerRun(subject(), CASE.with_(schedule="p0:5 v0:3 k0:6 d0")).run(judge=False).judge()
+
+
+# Kills: a sink of another type or too few heads that a test goes on with.
+@pytest.mark.parametrize("wrong", [torch.zeros(7), torch.zeros(8, dtype=torch.bfloat16), torch.zeros(1, 8), None])
+def test_a_sink_has_a_float32_per_head(wrong: Any) -> None:
+    led = LayerRun(subject(), CASE)
+    assert led.sink().shape == (8,)
+    led.session.unwrap().sink = lambda: wrong
+    with pytest.raises(ContractViolation, match="the surface promises float32 of 8 heads or more"):
+        led.sink()
+
+
+# Kills: orders that are told for selections that were not shown, or that are listed by score.
+@pytest.mark.parametrize(
+    ("schedule", "shown", "ordered"), [("p0:30 d0", True, True), ("p0:272", True, False), ("p0:30", False, False)]
+)
+def test_whether_entries_are_listed_in_order_is_told(schedule: str, shown: bool, ordered: bool) -> None:
+    Recording.changed = {} if shown else {"selected": lambda s: None}
+    try:
+        led = LayerRun(subject(), CASE.with_(schedule=schedule, ratio=4)).run(judge=False)
+    finally:
+        Recording.changed = {}
+    assert led.ordered is ordered
+
+
 # Kills: memory that is zeros as always, a switch that stays on after the block or after an error in it.
 def test_unset_memory_is_nan_within_the_block_alone() -> None:
     switches: Any = import_module("torch.utils.deterministic")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation
-from dsv4_conformance.runner.opened import Opened, call, refusal, tensors_in
+from dsv4_conformance.runner.opened import Opened, call, cloned, refusal, tensors_in
 
 
 @dataclass
@@ -41,6 +41,16 @@ def test_tensors_are_found_by_name_wherever_they_are() -> None:
         "arg[7][1][0]": 4,
     }
     assert list(tensors_in("it", ONE)) == [("it", ONE)] and list(tensors_in("none", None)) == []
+
+
+# Kills: a tensor that is shared with its taker, an argument that is another one after the copy.
+def test_copies_share_no_tensor() -> None:
+    value = (Inner(ONE, 5), [TWO, (THREE, "text")], 3, None)
+    copy = cloned(value)
+    assert [float(x[0]) for _, x in tensors_in("", copy)] == [1, 2, 3] and isinstance(copy[0], Inner)
+    assert copy[0].n == 5 and copy[1][1][1] == "text" and copy[2:] == (3, None) and type(copy[1]) is list
+    mine, theirs = ({x.data_ptr() for _, x in tensors_in("", v)} for v in (value, copy))
+    assert not mine & theirs
 
 
 def scale(x: Any, **_: Any) -> None:

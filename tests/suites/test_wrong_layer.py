@@ -66,7 +66,6 @@ SAID = {
     "SinkMovedByAnUpdate": "the refreshed sink lies at another address",
     "EntriesSeenOneTokenLate": "selection: row 3 names 0 entries instead of 1",
     "IndexKeysOfAnotherPage": "selection: row",
-    "TopkOneTooFew": "o of sequence 0 changed with the indexer's weights",
     "PaddedHeadsTimesZero": "o: nan where",
     "PaddingHasNegativeLengths": "open_layer().step raised RuntimeError: CUDA error",
     "CacheMovedAfterCapture": "cache.window moved while a captured graph holds the old address",
