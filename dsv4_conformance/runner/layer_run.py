@@ -18,7 +18,7 @@ from torch import Tensor
 from dsv4_conformance.cases.layer_case import LayerCase
 from dsv4_conformance.cases.layer_inputs import spec_of, tokens, weights_root
 from dsv4_conformance.cases.schedule import BATCHES, Step, steps
-from dsv4_conformance.errors import ContractViolation
+from dsv4_conformance.errors import ConformanceFailure, ContractViolation
 from dsv4_conformance.implementations.state_api import LayerResult, Segment
 from dsv4_conformance.numerics.layer import judge_rows
 from dsv4_conformance.runner.declared import fitted, layer_convention, within_sinks
@@ -209,6 +209,12 @@ class LayerRun:
         if not isinstance(rows, Tensor) or rows.shape != (len(positions), 512):
             shown = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
             raise ContractViolation(f"window_rows returned {shown} for {len(positions)} positions.")
+        nan = rows.isnan().any(1)
+        if bool(nan.any()):  # what is not a number here means further on that it was gone
+            position = int(positions[nan][0])
+            raise ConformanceFailure(
+                f"stored window row {position} of sequence {sequence} is NaN, and the next token sees it."
+            )
         stream.window[positions] = rows.float()
 
     def _batch(self, step: Step, graph_rows: int) -> None:

@@ -283,6 +283,20 @@ def test_window_rows_are_read_while_they_are_there(schedule: str) -> None:
         Recording.changed = {}
 
 
+# Kills: rows of NaN taken for rows that are gone: then nothing that reads them is judged.
+def test_window_rows_that_are_read_in_time_are_numbers() -> None:
+    led = LayerRun(subject(Forgetting), CASE.with_(schedule="p0:100 d0", quantised=True))
+    first, second = steps(led.case.schedule)
+    led.do(first)
+    layer = led.session.unwrap()
+    stored = layer.window_rows
+    layer.window_rows = lambda sequence, positions: stored(sequence, positions).masked_fill(
+        (positions == 40)[:, None], torch.nan
+    )
+    with pytest.raises(ConformanceFailure, match="stored window row 40 of sequence 0 is NaN, and the next token sees"):
+        led.do(second)
+
+
 # Kills: rows of both runs taken for alike, sequences of one run alone that are looked for in the other.
 def test_rows_of_two_runs_are_compared() -> None:
     one = LayerRun(subject(), CASE.with_(schedule="p0:9+1:3")).run(judge=False)
