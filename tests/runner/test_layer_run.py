@@ -14,47 +14,8 @@ from dsv4_conformance.errors import ConformanceFailure, ContractViolation, NotAp
 from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.implementations.state_api import LayerConvention
 from dsv4_conformance.runner.layer_run import LayerRun, unset_memory_is_nan
-from dsv4_conformance.runner.subject import Subject
 from tests.miniatures.base import Miniature
-
-CPU = torch.device("cpu")
-CASE = LayerCase("AttentionLayer", 0, "p0:3")
-
-
-class Recording(Miniature):
-    """The built-in layer; what is asked of it is written down, what it returns can be changed."""
-
-    calls: ClassVar[list[tuple[str, Any]]] = []
-    changed: ClassVar[dict[str, Any]] = {}
-
-    def open_layer(self, spec: Any) -> Any:
-        layer: Any = super().open_layer(spec)
-        right, calls = layer.step, self.calls
-        calls.clear()
-
-        def step(segments: Any, mode: str = "prefill", padded_rows: int = 0, path: str = "auto") -> Any:
-            sent = [(s.sequence, s.x.clone()) for s in segments]
-            calls.append(("step", (sent, mode, padded_rows, path)))
-            result = right(segments, mode, padded_rows, path)
-            return result._replace(**{name: change(getattr(result, name)) for name, change in self.changed.items()})
-
-        def noted(name: str) -> Any:
-            method = getattr(layer, name)
-
-            def note(*given: Any) -> Any:
-                calls.append((name, given))
-                return method(*given)
-
-            return note
-
-        layer.step = step
-        for name in ("truncate", "fork", "release", "poison", "capture"):
-            setattr(layer, name, noted(name))
-        return layer
-
-
-def subject(adapter: type[Builtin] = Recording) -> Subject:
-    return Subject(adapter("cpu"), CPU, "INV-42")
+from tests.runner.recording import CASE, CPU, Recording, subject
 
 
 def run(schedule: str, **changes: Any) -> LayerRun:
@@ -244,57 +205,6 @@ def test_an_engine_is_led_without_what_it_does_not_have() -> None:
     led = LayerRun(subject(narrow), CASE.with_(schedule="p0:3~2 d0~1")).run()
     assert [given[2:] for name, given in Recording.calls if name == "step"] == [(0, "auto")] * 2
     assert not torch.isposinf(led.spec.weights.attn_sink).any()
-
-
-class Forgets:
-    """A layer's session that answers for the last 128 window rows alone."""
-
-    def __init__(self, layer: Any) -> None:
-        self._layer = layer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._layer, name)
-
-    def window_rows(self, sequence: int, positions: torch.Tensor) -> torch.Tensor:
-        assert int(positions.min()) >= self._layer.sequences[sequence].length - 128
-        rows: torch.Tensor = self._layer.window_rows(sequence, positions)
-        return rows
-
-
-class Forgetting(Recording):
-    """Declares that it forgets."""
-
-    surfaces: ClassVar[Any] = {**Builtin.surfaces, "AttentionLayer": LayerConvention(window_history="window")}
-
-    def open_layer(self, spec: Any) -> Any:
-        return Forgets(super().open_layer(spec))
-
-
-# Kills: window rows read once they are gone; rows judged without the windows that were read; judgement given up.
-@pytest.mark.parametrize("schedule", ["p0:100 p0:60 d0 v0:3 k0:162 d0", "p0:256 f0>1:256 p1:3+0:2"])
-def test_window_rows_are_read_while_they_are_there(schedule: str) -> None:
-    case = CASE.with_(schedule=schedule, quantised=True)
-    assert LayerRun(subject(Forgetting), case).run().subject.record()["checked"]
-    Recording.changed = {"o": lambda o: o * 1.5}
-    try:
-        with pytest.raises(ConformanceFailure, match="o: error"):
-            LayerRun(subject(Forgetting), case).run()
-    finally:
-        Recording.changed = {}
-
-
-# Kills: rows of NaN taken for rows that are gone: then nothing that reads them is judged.
-def test_window_rows_that_are_read_in_time_are_numbers() -> None:
-    led = LayerRun(subject(Forgetting), CASE.with_(schedule="p0:100 d0", quantised=True))
-    first, second = steps(led.case.schedule)
-    led.do(first)
-    layer = led.session.unwrap()
-    stored = layer.window_rows
-    layer.window_rows = lambda sequence, positions: stored(sequence, positions).masked_fill(
-        (positions == 40)[:, None], torch.nan
-    )
-    with pytest.raises(ConformanceFailure, match="stored window row 40 of sequence 0 is NaN, and the next token sees"):
-        led.do(second)
 
 
 # Kills: rows of both runs taken for alike, sequences of one run alone that are looked for in the other.
