@@ -37,8 +37,11 @@ class Forgetting(Recording):
         return Forgets(super().open_layer(spec))
 
 
-# Kills: window rows read once they are gone; rows judged without the windows that were read; judgement given up.
-@pytest.mark.parametrize("schedule", ["p0:100 p0:60 d0 v0:3 k0:162 d0", "p0:256 f0>1:256 p1:3+0:2"])
+# Kills: window rows read once they are gone; rows judged without the windows that were read; judgement given up; rows
+# of rejected drafts taken for those of the tokens that came in their place.
+@pytest.mark.parametrize(
+    "schedule", ["p0:100 p0:60 d0 v0:3 k0:162 d0", "p0:256 f0>1:256 p1:3+0:2", "p0:10 v0:4 k0:11 p0:200"]
+)
 def test_window_rows_are_read_while_they_are_there(schedule: str) -> None:
     case = CASE.with_(schedule=schedule, quantised=True)
     assert LayerRun(subject(Forgetting), case).run().subject.record()["checked"]
@@ -48,6 +51,16 @@ def test_window_rows_are_read_while_they_are_there(schedule: str) -> None:
             LayerRun(subject(Forgetting), case).run()
     finally:
         Recording.changed = {}
+
+
+# Kills: stored rows that are read and not looked at.
+def test_window_rows_that_are_read_in_time_are_judged() -> None:
+    led = LayerRun(subject(Forgetting), CASE.with_(schedule="p0:9", quantised=True))
+    layer = led.session.unwrap()
+    stored = layer.window_rows
+    layer.window_rows = lambda sequence, positions: stored(sequence, positions).roll(1, 0)
+    with pytest.raises(ConformanceFailure, match="stored window row 0"):
+        led.run()
 
 
 # Kills: rows of NaN taken for rows that are gone: then nothing that reads them is judged.
