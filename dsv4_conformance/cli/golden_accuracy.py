@@ -44,7 +44,7 @@ def record(
     ] = None,
     results: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the run's file is kept; an interrupted run goes on from it.")
-    ] = Path("dsv4-accuracy"),
+    ] = Path("dsv4-golden"),
     folder: Folder = None,
     speed: Annotated[
         float, typer.Option(metavar="N", help="The server's tokens per second, for the estimate of hours.")
