@@ -12,16 +12,16 @@ from dsv4_conformance.spec.weights import Precision
 
 RATIOS = (4, 128, 0)
 SCHEDULES = (
-    # Prefixes, a chunk longer than the window, drafts rejected within a group of 4, decode joined by a new sequence,
-    # reuse of freed pages.
-    "p0:70+1:5~3 p0:9+1:130 d0+1~1 v0:4+1:3 k0:82 x d0+1 r1 p1:36 d1+0",
-    # Drafts around a group of 128 and a rejection across it.
-    "p0:126+1:255 v0:4+1:4 k0:127 k1:256 v0:3+1:3 k0:128 d0+1 i d0~2",
+    # Prefixes, a chunk longer than the window and cut at its end, drafts rejected within a group of 4, decode joined by
+    # a new sequence, reuse of freed pages.
+    "p0:70+1:5~3 p0:9+1:130 k1:130 d0+1~1 v0:4+1:3 k0:82 x d0+1 r1 p1:36 d1+0",
+    # A prefill cut across a group of 128, drafts around it and a rejection across it.
+    "p0:130+1:255 k0:126 v0:4+1:4 k0:127 k1:256 v0:3+1:3 k0:128 d0+1 i d0~2",
     # Every chunk ends inside a group of 4 or next to its edge; the window fills up; page edge at 256.
     "p0:1 p0:2 p0:1 p0:124 d0 d0 p0:126 d0 d0 d0",
-    # More entries than index_topk (64 of the tiny model), a page edge, a page given back by a rejection, a prefix that
-    # is shared, a sequence that starts on the pages of a released one.
-    "p0:300+1:3~3 x p0:1+1:252 d0+1~1 v0:4+1:3 k0:303 k1:256 d0+1 f0>2:256 r0 x p2:5+3:60 d2+1",
+    # More entries than index_topk (64 of the tiny model), a page whose last token is decoded, a page given back by a
+    # rejection, a prefix that is shared, a sequence that starts on the pages of a released one.
+    "p0:300+1:3~3 x p0:1+1:252 d0+1~1 v0:4+1:3 k0:303 k1:256 d0+1 f1>2:256 r0 x p2:5+3:60 d2+1",
 )
 PREFILLS = (
     # Two batches of as many rows, with other lengths.
@@ -32,14 +32,14 @@ PREFILLS = (
 )
 DECODES = (
     # Captured with rows of nobody, replayed longer, shorter, with fewer rows while another sequence takes the pages of
-    # the row that is gone, then with other sequences.
-    "p0:130+1:3+2:255 d0+1+2 d1 d2+0 r0 p3:140 d1 d3+1 d3 d1+2+3",
+    # the row that is gone, then with other sequences; one holds more entries than index_topk.
+    "p0:130+1:3+2:262 d0+1+2 d1 d2+0 r0 p3:140 d1 d3+1 d3 d1+2+3",
     "p0:127+1:511 d0+1 d0+1 k0:126 p0:1 d0 d1+0",
     "p0:5 d0 d0 d0 p1:300 d1+0 d1 r1 p1:1 d1+0",
 )
 PREFILL_REPLAYS = (
-    # Chunks that end around groups of 128 and around a page, and 65 entries of 4 in the end.
-    "p0:127 p0:2+1:3 p0:126 p0:1+1:125 p0:5+1:1 v0:3 k0:262 p0:2",
+    # Chunks that end around groups of 128 and around a page, 65 entries of 4 in the end, a prefix that is shared.
+    "p0:127 p0:2+1:3 p0:126 p0:1+1:125 p0:5+1:1 v0:3 k0:262 p0:2 f0>2:256 p2:5",
     # Captured with rows of nobody, replayed with more and fewer rows, other sequences, freed pages, an eager step.
     "p0:120+1:5 p0:9+1:66 p1:1 d0+1 r0 p2:129 p2:3+1:2",
 )
