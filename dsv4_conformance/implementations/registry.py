@@ -18,6 +18,9 @@ from dsv4_conformance.texts import summary_of
 GROUP = "dsv4_conformance.implementations"
 """Entry-point group in which distributions announce adapters."""
 
+FAULT = "fault:"
+"""What the names of public bugs re-created on the built-in implementation begin with: ``fault:S01``."""
+
 BUILT_IN = {
     "builtin": "dsv4_conformance.implementations.builtin:Builtin",
     "flash_mla": "dsv4_conformance.implementations.flash_mla:FlashMLA",
@@ -26,11 +29,13 @@ BUILT_IN = {
 
 
 def load(name: str) -> type[Implementation]:
-    """The adapter class called ``name``: a shipped name, an entry point's name, or ``module:attr``.
+    """The adapter class called ``name``: a shipped name, an entry point's name, ``fault:ID``, or ``module:attr``.
 
     ``module`` may lie in the current working directory. Raises BadInput, in one sentence, if nothing has that name, if
     its import fails, or if what it declares is wrong.
     """
+    if name.startswith(FAULT):
+        return _resolve(name, f"dsv4_conformance.faults:{name.removeprefix(FAULT)}")
     if ":" in name:
         return _resolve(name, name)
     known = _announced()

@@ -1,31 +1,23 @@
-"""What wrong adapters are made of: the built-in adapter with hooks, and lists and bytes that can be changed."""
+"""What wrong adapters are made of: the built-in adapter with hooks, and declarations that can be changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from dsv4_conformance.implementations.api import (
-    AttentionConvention,
-    Convention,
-    DecodeCall,
-    DecodeResult,
-    Identity,
-    KVScope,
-    PrefillCall,
-    PrefillResult,
-)
+from dsv4_conformance.faults.calls import Call as Call
+from dsv4_conformance.faults.calls import Called
+from dsv4_conformance.faults.calls import keys_of as keys_of
+from dsv4_conformance.faults.calls import lists_of as lists_of
+from dsv4_conformance.faults.calls import tables_of as tables_of
+from dsv4_conformance.faults.calls import with_bytes as with_bytes
+from dsv4_conformance.faults.calls import with_lists as with_lists
+from dsv4_conformance.implementations.api import AttentionConvention, Convention, Identity
 from dsv4_conformance.implementations.builtin import Builtin
 
-Call = DecodeCall | PrefillCall
-Change = Callable[[int, Tensor, Tensor], Tensor]
 
-
-class Miniature(Builtin):
+class Miniature(Called):
     """The built-in adapter, right; subclasses change the call before it runs or the result after it."""
 
     identity: ClassVar[Identity] = Identity("Miniature", "1", "https://example.org/miniatures", kind="engine")
@@ -33,89 +25,8 @@ class Miniature(Builtin):
     def __init_subclass__(cls) -> None:
         cls.identity = replace(cls.identity, name=cls.__name__)
 
-    def before(self, call: Any) -> Any:
-        """The call that is really made."""
-        return call
-
-    def after(self, call: Any, result: Any) -> Any:
-        """What is really returned; ``result`` may be changed in place."""
-        return result
-
-    def decode(self, call: DecodeCall) -> DecodeResult:
-        done: DecodeResult = self.after(call, super().decode(self.before(call)))
-        return done
-
-    def prefill(self, call: PrefillCall) -> PrefillResult:
-        done: PrefillResult = self.after(call, super().prefill(self.before(call)))
-        return done
-
 
 def declaring(**changes: Any) -> Mapping[str, Convention]:
     """The built-in declarations with changes to both attention surfaces."""
     changed = replace(AttentionConvention(topk_multiple=1, accepts_out=True), **changes)
     return {**Builtin.surfaces, "SparseDecode": changed, "SparsePrefill": changed}
-
-
-def lists_of(call: Call) -> list[tuple[Tensor, Tensor]]:
-    """Per scope: indices int64 ``(R, N)`` with every hole as -1, and which of them name a key, bool ``(R, N)``."""
-    if isinstance(call, PrefillCall):
-        raw = call.indices[:, 0].long()
-        return [_valid(torch.where((raw >= 0) & (raw < call.kv.shape[0]), raw, -1), call.topk_length, 1)]
-    scopes = [scope for scope in (call.window, call.extra) if scope is not None]
-    return [_valid(s.indices.flatten(0, 1).long(), s.topk_length, call.q.shape[1]) for s in scopes]
-
-
-def _valid(lists: Tensor, length: Tensor | None, per_row: int) -> tuple[Tensor, Tensor]:
-    inside = torch.ones_like(lists, dtype=torch.bool)
-    if length is not None:
-        inside = torch.arange(lists.shape[1]) < length.long().repeat_interleave(per_row)[:, None]
-    return lists, inside & (lists != -1)
-
-
-def with_lists(call: Call, change: Change) -> Call:
-    """The call with each scope's lists replaced by ``change(scope number, lists, valid)``; -1 where not valid before,
-    and no lengths any more."""
-    new = []
-    for number, (lists, valid) in enumerate(lists_of(call)):
-        new.append(change(number, torch.where(valid, lists, -1), valid).to(torch.int32))
-    if isinstance(call, PrefillCall):
-        return replace(call, indices=new[0][:, None].contiguous(), topk_length=None)
-
-    def scope(given: KVScope, lists: Tensor) -> KVScope:
-        return KVScope(given.pages, lists.view(*given.indices.shape[:2], -1).contiguous(), None)
-
-    extra = None if call.extra is None else scope(call.extra, new[1])
-    return replace(call, window=scope(call.window, new[0]), extra=extra)
-
-
-def keys_of(call: Call, lists: list[Tensor]) -> Tensor:
-    """Keys float32 ``(R, N1 + N2, 512)`` at ``lists`` (each ``(R, N)``, every entry in range), whatever they hold."""
-    from dsv4_conformance.mla.kernels.kv_format import unpack_slots
-
-    if isinstance(call, PrefillCall):
-        return call.kv[:, 0][lists[0]].float()
-    scopes = [scope for scope in (call.window, call.extra) if scope is not None]
-    rows = [unpack_slots(s.pages, at.flatten()).view(*at.shape, 512) for s, at in zip(scopes, lists, strict=True)]
-    return torch.cat(rows, 1).float()
-
-
-def tables_of(pages: Tensor) -> tuple[Tensor, Tensor]:
-    """Data rows ``(num_pages, P, 576)`` and scale rows ``(num_pages, P, 8)`` behind a kernel view, as views."""
-    num_pages, size = pages.shape[:2]
-    start, stride = int(pages.storage_offset()), pages.stride(0)
-    data = pages.as_strided((num_pages, size, 576), (stride, 576, 1), start)
-    return data, pages.as_strided((num_pages, size, 8), (stride, 8, 1), start + 576 * size)
-
-
-def with_bytes(call: Call, change: Callable[[Tensor, Tensor], None]) -> Call:
-    """A decode call on copies of its caches, changed in place by ``change(data rows, scale rows)``."""
-    if isinstance(call, PrefillCall):
-        return call
-
-    def scope(given: KVScope) -> KVScope:
-        raw = torch.empty(0, dtype=torch.uint8).set_(given.pages.untyped_storage()).clone()
-        pages = raw.as_strided(given.pages.shape, given.pages.stride(), given.pages.storage_offset())
-        change(*tables_of(pages))
-        return replace(given, pages=pages)
-
-    return replace(call, window=scope(call.window), extra=None if call.extra is None else scope(call.extra))
