@@ -7,6 +7,7 @@ from itertools import islice
 
 from dsv4_conformance.cases.case import Case
 from dsv4_conformance.cases.families import family
+from dsv4_conformance.cases.fixed import fixed_cases
 from dsv4_conformance.cases.profiles import Profile
 from dsv4_conformance.suite import TestSpec
 
@@ -33,7 +34,7 @@ def case_id(test_name: str, requirement: str, case: Case) -> str:
 
 
 def expand(spec: TestSpec, test_name: str, profile: Profile, seed: int) -> Iterator[PlannedCase]:
-    """The cases of one test under ``profile``, surface by surface, duplicates dropped.
+    """The cases of one test under ``profile``, surface by surface, duplicates dropped; fixed cases come last.
 
     ``seed`` names the stream that random draws come from; 0 is the published one.
     """
@@ -45,6 +46,11 @@ def expand(spec: TestSpec, test_name: str, profile: Profile, seed: int) -> Itera
             identifier = case_id(test_name, spec.requirement, case)
             if len(seen) == count:
                 break
+            if identifier not in seen:
+                seen.add(identifier)
+                yield PlannedCase(identifier, spec.requirement, surface, case)
+        for case in fixed_cases(test_name, spec.requirement, surface) if count else ():
+            identifier = case_id(test_name, spec.requirement, case)
             if identifier not in seen:
                 seen.add(identifier)
                 yield PlannedCase(identifier, spec.requirement, surface, case)

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "smoke": ("dsv4_conformance.cli.smoke:smoke", "Is it the harness or the implementation? Seconds."),
     "repro": ("dsv4_conformance.cli.repro:repro", "Re-run one case, or write it as a stand-alone script."),
     "replay": ("dsv4_conformance.cli.replay:replay", "Run one layer through a schedule of your own, and judge it."),
+    "soak": ("dsv4_conformance.cli.soak:soak", "Judge fresh random cases for as long as you like; shrink what fails."),
     "list": ("dsv4_conformance.cli.listing:listing", "List implementations, requirements, profiles or cases."),
     "explain": ("dsv4_conformance.cli.explain:explain", "Explain a requirement: text, sources, public bugs, tests."),
     "judge": ("dsv4_conformance.cli.judge:judge", "Judge one attention call dumped from a live server."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,9 @@ from dsv4_conformance.plugin.options import DEFAULT_IMPL, DEFAULT_PROFILE, DEFAU
 
 
 def repro(
-    case: Annotated[str, typer.Argument(metavar="CASE", help="Such as INV-02-1a2b3c4d, from a failure's report.")],
+    case: Annotated[
+        str, typer.Argument(metavar="CASE|FILE", help="Such as INV-02-1a2b3c4d, from a report, or a file of soak's.")
+    ],
     impl: Impl = DEFAULT_IMPL,
     profile: AnyProfile = None,
     seed: Seed = "0",
@@ -44,6 +47,8 @@ def repro(
     ] = None,
 ) -> int:
     """Re-run just that case. The journal goes to a folder of its own, so that the run's journal stays as it is."""
+    if case.endswith(".json"):
+        case = _from_file(Path(case))
     if script is not None:
         options = Options(
             impl=impl,
@@ -63,6 +68,19 @@ def repro(
     words += ["--dsv4-profile", profile] if profile is not None else []
     words += endpoint_words(endpoint, model, golden, answers, weights)
     return run_pytest([*words, *(pytest_arguments or [])])
+
+
+def _from_file(path: Path) -> str:
+    """The id of the case in a file that soak kept; the files of its folder are fixed cases of this run."""
+    from dsv4_conformance.cases.fixed import VARIABLE, read_fixed
+    from dsv4_conformance.cases.plan import case_id
+
+    try:
+        fixed = read_fixed(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"Cannot read {path} ({type(error).__name__}); name a file of a failed case.") from None
+    os.environ[VARIABLE] = str(path.resolve().parent)
+    return case_id(fixed.test, fixed.requirement, fixed.case)
 
 
 def _write(path: Path, options: Options) -> None:

@@ -1,0 +1,157 @@
+"""Workers of a soak: started, given chunks, watched, replaced when they die. The parent runs no case. Torch-free."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from dsv4_conformance.errors import BadInput
+from dsv4_conformance.plugin.deaths import death
+from dsv4_conformance.soak.files import Log
+from dsv4_conformance.soak.worker import FATAL_EXIT, KEPT_PER_TEST, Setup, work
+
+CHUNK = 20
+STARTING_S = 600.0
+"""Seconds that a worker may take until it is ready."""
+
+
+@dataclass
+class Limits:
+    """When to stop. ``cases``: judged ones; ``seconds``: of the whole; ``timeout_s``: of one case; ``failures``: when
+    so many cases have failed."""
+
+    cases: int
+    seconds: float | None = None
+    timeout_s: float = 300.0
+    failures: int = 100
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    ready: bool = False
+    chunk: int | None = None
+    case: dict[str, Any] | None = None
+    since: float = 0.0
+
+
+class Pool:
+    """Runs a soak on ``workers`` processes; ``setups``: one Setup per worker. ``tell`` is called after every chunk."""
+
+    def __init__(self, setups: list[Setup], log: Log, limits: Limits, tell: Callable[[], None]) -> None:
+        self._setups, self._log, self._limits, self._tell = setups, log, limits, tell
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: dict[int, _Worker] = {}
+        self._next = 0
+        self._kept: Counter[str] = Counter(test for _, test, _ in log.progress.files)
+        self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
+
+    def run(self) -> None:
+        """Judge until a limit is met. Raises BadInput if no worker can be made; Ctrl-C passes through."""
+        try:
+            for place in range(len(self._setups)):
+                self._start(place)
+            while self._workers:
+                self._wait()
+        finally:
+            for worker in self._workers.values():
+                worker.process.kill()
+
+    @property
+    def _enough(self) -> bool:
+        progress = self._log.progress
+        under_way = sum(CHUNK for worker in self._workers.values() if worker.chunk is not None)
+        return (
+            progress.judged + under_way >= self._limits.cases
+            or self._next * CHUNK > 20 * self._limits.cases + 1000  # nearly nothing applies
+            or progress.failed >= self._limits.failures
+            or (self._deadline is not None and time.monotonic() >= self._deadline)
+        )
+
+    def _start(self, place: int) -> None:
+        mine, theirs = self._context.Pipe()
+        process = self._context.Process(target=work, args=(self._setups[place], theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self._workers[place] = _Worker(process, mine, since=time.monotonic())
+
+    def _wait(self) -> None:
+        pipes = {worker.pipe: place for place, worker in self._workers.items()}
+        for pipe in wait(list(pipes), timeout=1.0):
+            place = pipes[pipe]  # type: ignore[index]
+            try:
+                self._take(place, self._workers[place].pipe.recv())
+            except (EOFError, OSError):
+                self._died(place)
+        now = time.monotonic()
+        late = self._deadline is not None and now >= self._deadline
+        for place, worker in list(self._workers.items()):
+            limit = self._limits.timeout_s if worker.ready else STARTING_S
+            if (worker.chunk is not None or not worker.ready) and now - worker.since > limit:
+                worker.process.kill()
+                worker.process.join()
+                self._died(place, late=True)
+            elif late:
+                worker.process.kill()
+                del self._workers[place]
+
+    def _take(self, place: int, message: tuple[Any, ...]) -> None:
+        worker = self._workers[place]
+        what, *told = message
+        worker.since = time.monotonic()
+        if what == "bad":
+            raise BadInput(told[0])
+        if what == "start":
+            worker.case = told[1]
+        elif what == "failed":
+            self._failed(told[1])
+        else:
+            if what == "done":
+                self._log.chunk_done(*told)
+                self._tell()
+            worker.ready, worker.chunk, worker.case = True, None, None
+            self._give(place)
+
+    def _give(self, place: int) -> None:
+        worker = self._workers[place]
+        if self._enough:
+            worker.pipe.send(None)
+            worker.process.join(10)
+            del self._workers[place]
+            return
+        while self._next in self._log.progress.chunks:
+            self._next += 1
+        worker.chunk, self._next = self._next, self._next + 1
+        numbers = range(worker.chunk * CHUNK, (worker.chunk + 1) * CHUNK)
+        worker.pipe.send((worker.chunk, numbers, Counter(self._kept)))
+
+    def _failed(self, data: dict[str, Any]) -> None:
+        file = ""
+        if self._kept[data["test"]] < KEPT_PER_TEST:
+            self._kept[data["test"]] += 1
+            file = self._log.keep(data, data["case_id"])
+        self._log.failed(data["test"], data["sentence"], file)
+
+    def _died(self, place: int, late: bool = False) -> None:
+        worker = self._workers.pop(place)
+        worker.process.join(10)
+        if not worker.ready and worker.case is None:
+            raise BadInput(
+                f"A worker of the soak ended (exit code {worker.process.exitcode}) before it could judge anything; try "
+                "`dsv4-conformance smoke` with this implementation."
+            )
+        if worker.case is not None and worker.process.exitcode != FATAL_EXIT:
+            how = death(worker.process.exitcode, "", killed_late=late)
+            sentence = how.sentence("while it ran this case", self._limits.timeout_s)
+            self._failed(worker.case | {"status": str(how.status), "sentence": sentence})
+        if worker.chunk is not None:
+            self._log.chunk_done(worker.chunk, Counter({"NOT_RUN": 1}), Counter())  # the rest of it is left out
+        if not self._enough:
+            self._start(place)
