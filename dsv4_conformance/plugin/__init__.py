@@ -40,6 +40,15 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return launch(config)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Start workers under compute-sanitizer, if that was asked for."""
+    if config.getoption("dsv4_sanitizer") is not None:
+        from dsv4_conformance.plugin.sanitizing import wrap
+
+        wrap(config, specs)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Begin a run that the user asked for, before any worker starts or anything is collected."""

@@ -86,10 +86,10 @@ class Casualties:
     def _found(self, worker: str) -> list[sanitizer.Finding]:
         """What compute-sanitizer found in the last case of a dead process."""
         folder, line = os.environ.get(sanitizer.LOGS), last_start(self._folder, worker)
-        marks, pid = line.get("sanitizer_marks"), line.get("pid")
-        if not folder or not isinstance(marks, dict) or not isinstance(pid, int):
+        if not folder or "sanitizer_mark" not in line:
             return []
-        return sanitizer.Log(Path(folder), pid, alone=self._process.role == "single").since(marks)
+        mark = sanitizer.Mark(*line["sanitizer_mark"])
+        return sanitizer.Log(Path(folder) / mark.log).since(mark)
 
     def _blame(self, nodeid: str, died: Death) -> None:
         """Charge a process's death after its last word of a case to that case, unless it said that it would leave."""

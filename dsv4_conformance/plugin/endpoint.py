@@ -26,8 +26,13 @@ def answers_folder(process: Process) -> Path:
     earlier = sorted(process.results.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)
     if getattr(options, "resume", False) and earlier:
         return earlier[-1]
+    return process.results / f"{PREFIX}{run_id(process)}"
+
+
+def run_id(process: Process) -> str:
+    """The name of this run, the same in all its workers."""
     workerinput: dict[str, Any] = getattr(process.config, "workerinput", {})
-    return process.results / f"{PREFIX}{workerinput.get('testrunuid', RUN)}"
+    return str(workerinput.get("testrunuid", RUN))
 
 
 def tasks_of(process: Process) -> Tasks:
@@ -41,6 +46,8 @@ def _judged(process: Process, task: str) -> Judged:
 
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.obtaining import NoGolden, judgement_of
+    from dsv4_conformance.accuracy.reading import Edited
+    from dsv4_conformance.cases.accuracy_case import TASKS
 
     asked, profile = process.settings.options.endpoint, process.settings.profile.name
     answers = answers_folder(process)
@@ -57,9 +64,16 @@ def _judged(process: Process, task: str) -> Judged:
                     answers,
                     weights=asked.weights,
                     quiet=process.role == "worker",
-                )
+                    notes=dict(note.split("=", 1) for note in asked.notes),
+                    same_build=asked.same_build,
+                    run=run_id(process),
+                ),
+                run=run_id(process),
             )
         except NoGolden as error:
+            others = " or ".join(other for other in TASKS if other != task)
+            return Judged(None, f"{str(error).rstrip('.')}; to judge {others} alone, add -k {others}.")
+        except Edited as error:
             return Judged(None, str(error))
         except Exception as error:
             if _server_failed(error):

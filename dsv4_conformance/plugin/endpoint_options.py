@@ -20,7 +20,8 @@ class Asked:
 
     ``model``: its name there, None for the one that the golden folder has goldens of. ``golden``: golden folder, None
     for the shipped one. ``answers``: folder that answers are taken from and kept in, None for a fresh one.
-    ``weights``: declared revision and accuracy class.
+    ``weights``: declared revision and accuracy class. ``notes``: NAME=TEXT each, which tell the build from others.
+    ``same_build``: answers of another address or other notes are of the same one.
     """
 
     url: str = ""
@@ -28,6 +29,8 @@ class Asked:
     golden: Path | None = None
     answers: Path | None = None
     weights: str = "undeclared"
+    notes: tuple[str, ...] = ()
+    same_build: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -59,6 +62,18 @@ def add_endpoint_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--dsv4-weights", metavar="TEXT", help="declared revision and accuracy class of the weights, as in the golden"
     )
+    group.addoption(
+        "--dsv4-note",
+        metavar="NAME=TEXT",
+        action="append",
+        help="of the served build, such as commit=...: answers of a build with other notes are not gone on with",
+    )
+    group.addoption(
+        "--dsv4-same-build",
+        action="store_true",
+        default=None,
+        help="go on with the answers of --dsv4-answers although address or notes changed: it is the same build",
+    )
 
 
 def read_endpoint(config: pytest.Config) -> Asked:
@@ -68,8 +83,16 @@ def read_endpoint(config: pytest.Config) -> Asked:
         if value is not None and not value.strip():
             raise BadInput(f"The value of --dsv4-{name} is empty; give one, or leave the option out.")
     present = {name: value for name, value in given.items() if value is not None}
-    if present and "endpoint" not in present:
-        raise BadInput(f"--dsv4-{next(iter(present))} goes with --dsv4-endpoint; say which server.")
+    notes: list[str] = config.getoption("dsv4_note", None) or []
+    same_build = bool(config.getoption("dsv4_same_build", None))
+    others = [*present, *(["note"] if notes else []), *(["same-build"] if same_build else [])]
+    if others and "endpoint" not in present:
+        raise BadInput(f"--dsv4-{others[0]} goes with --dsv4-endpoint; say which server.")
+    if same_build and "answers" not in present:
+        raise BadInput("--dsv4-same-build goes with --dsv4-answers; say which answers to go on with.")
+    for note in notes:
+        if not note.partition("=")[0].strip() or "=" not in note:
+            raise BadInput(f"--dsv4-note is {note!r}; give NAME=TEXT.")
     here = config.invocation_params.dir
 
     def path(name: str) -> Path | None:
@@ -81,4 +104,6 @@ def read_endpoint(config: pytest.Config) -> Asked:
         golden=path("golden"),
         answers=path("answers"),
         weights=present.get("weights", "undeclared"),
+        notes=tuple(notes),
+        same_build=same_build,
     )

@@ -42,7 +42,7 @@ class Executing:
         self._unwritable = ""
         self._leave = 0
         self._log: sanitizer.Log | None = None
-        self._marks: dict[str, int] | None = None
+        self._mark: sanitizer.Mark | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -53,9 +53,9 @@ class Executing:
         self._session, self._leave = item.session, 0
         watchdog = self._process.watchdog
         try:
-            log = sanitizer.log_here(self._process.workers)
-            self._log, self._marks = log, log.marks() if log is not None else None
-            self._starts.starting(planned.case_id, item.nodeid, self._marks)
+            self._log = sanitizer.log_here()
+            self._mark = self._log.mark() if self._log is not None else None
+            self._starts.starting(planned.case_id, item.nodeid, self._mark)
             if watchdog is not None:
                 watchdog.arm()
         except OSError as error:
@@ -135,13 +135,13 @@ class Executing:
 
     def _sanitized(self, decided: Outcome, record: dict[str, Any]) -> Outcome:
         """With what compute-sanitizer has found since the case began."""
-        if self._log is None or self._marks is None:
+        if self._log is None or self._mark is None:
             return decided
         if self._process.session is not None:
             with suppress(Exception):  # all that the case has launched is over now; how it ended, others say
                 self._process.session.probe()
         tool = str(self._process.settings.options.sanitizer)
-        found = self._log.since(self._marks)
+        found = self._log.since(self._mark)
         record["sanitizer"] = sanitizer.record(tool, found)
         return sanitizer.charge(decided, tool, found)
 

@@ -153,9 +153,8 @@ class Start(_Line):
     case_id: str
     nodeid: str
     time: str
-    pid: int | None = None
-    sanitizer_marks: dict[str, int] | None = None
-    """Under compute-sanitizer: how long its logs were, by name."""
+    sanitizer_mark: tuple[str, int] | None = None
+    """Under compute-sanitizer: name of the log, and how long it was."""
 
 
 class Result(_Line):

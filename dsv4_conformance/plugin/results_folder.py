@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from uuid import uuid4
 
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.plugin.sanitizer import Mark
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -144,14 +145,14 @@ class StartLog:
         self._path = folder / WORKERS / f"{worker}.jsonl"
         self._file: TextIO | None = None
 
-    def starting(self, case_id: str, nodeid: str, marks: dict[str, int] | None = None) -> None:
-        """Write and flush that this case comes next. ``marks``: how long the sanitizer's logs are."""
+    def starting(self, case_id: str, nodeid: str, mark: Mark | None = None) -> None:
+        """Write and flush that this case comes next. ``mark``: where the sanitizer's log ends."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a", encoding="utf-8")
         line: dict[str, Any] = {"kind": "start", "case_id": case_id, "nodeid": nodeid, "time": now()}
-        if marks is not None:
-            line |= {"pid": os.getpid(), "sanitizer_marks": marks}
+        if mark is not None:
+            line["sanitizer_mark"] = mark
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dsv4_conformance.plugin.outcome import Outcome
 from dsv4_conformance.status import Status
 
 LOGS = "DSV4_SANITIZER_LOGS"
-"""Variable with the folder of logs, one per process: what it names is set where processes run under the tool."""
+"""Variable with the folder of logs; it is set in a run under the tool."""
+LOG = "DSV4_SANITIZER_LOG"
+"""Variable with the log of the tool that watches this process: the tool writes one for all processes it follows."""
 PREFIX = "========= "
 NOISE = (
     "COMPUTE-SANITIZER",
@@ -68,35 +69,37 @@ def _finding(block: list[str]) -> Finding:
 
 
 class Log:
-    """The log of process ``pid`` in ``folder``; of all processes if it has none of its own and ``alone`` runs cases."""
+    """The file of one tool."""
 
-    def __init__(self, folder: Path, pid: int, *, alone: bool) -> None:
-        self._own, self._folder, self._alone = folder / f"{pid}.log", folder, alone
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    def _files(self) -> Iterable[Path]:
-        if self._own.exists() or not self._alone:
-            return [self._own]
-        return sorted(self._folder.glob("*.log"))
+    def mark(self) -> Mark:
+        """How long the file is now."""
+        return Mark(self._path.name, _size(self._path))
 
-    def marks(self) -> dict[str, int]:
-        """How long each file is now."""
-        return {path.name: _size(path) for path in self._files()}
-
-    def since(self, marks: Mapping[str, int]) -> list[Finding]:
-        """What has been found since ``marks`` were taken, once the tool has written it down."""
+    def since(self, mark: Mark) -> list[Finding]:
+        """What has been found since ``mark`` was taken, once the tool has written it down."""
         deadline = time.monotonic() + PATIENCE_S
-        before, since = self.marks(), time.monotonic()
+        before, since = self.mark(), time.monotonic()
         while time.monotonic() - since < QUIET_S and time.monotonic() < deadline:
             time.sleep(QUIET_S / 5)
-            if (now := self.marks()) != before:
+            if (now := self.mark()) != before:
                 before, since = now, time.monotonic()
-        return [found for path in self._files() for found in findings(_text(path, marks.get(path.name, 0)))]
+        return findings(_text(self._path, mark.size))
 
 
-def log_here(workers: int) -> Log | None:
-    """The log of this process, None if it does not run under the tool."""
-    folder = os.environ.get(LOGS)
-    return Log(Path(folder), os.getpid(), alone=workers <= 1) if folder else None
+class Mark(NamedTuple):
+    """A place in a log: the file's name, and its length in bytes."""
+
+    log: str
+    size: int
+
+
+def log_here() -> Log | None:
+    """The log of the tool that watches this process, None if none does."""
+    path = os.environ.get(LOG)
+    return Log(Path(path)) if path else None
 
 
 def charge(decided: Outcome, tool: str, found: list[Finding]) -> Outcome:

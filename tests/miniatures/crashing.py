@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import os
 import sys
 import xml.etree.ElementTree as ET
@@ -199,7 +200,8 @@ if __name__ == "__main__":
     from dsv4_conformance.plugin.journal import read_journal
 
     given = [Path(word) for word in sys.argv[1:]]
-    adapter = str(read_journal(given[0]).header.implementation.requested).rpartition(":")[2]
-    sentences = wrongly_charged(given[0], given[1] if given[1:] else None, globals()[adapter].faults)
+    module, _, adapter = str(read_journal(given[0]).header.implementation.requested).partition(":")
+    faults = getattr(importlib.import_module(module), adapter).faults
+    sentences = wrongly_charged(given[0], given[1] if given[1:] else None, faults)
     print("\n".join(sentences) or "every fault is charged to its own case, once")
     sys.exit(bool(sentences))

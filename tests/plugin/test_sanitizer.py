@@ -56,15 +56,18 @@ def test_findings_of_no_case_and_a_silent_tool_are_problems(tmp_path: Path) -> N
     assert "1 finding(s) of memcheck could be charged to no case" in sanitizer.problems("memcheck", tmp_path, 1)[0]
 
 
+# Like the real one it writes all that its processes do into one log, whatever they start.
 TOOL = """#!{python}
 import os, subprocess, sys
 words = sys.argv[1:]
-logs = words[words.index("--log-file") + 1]
+log = words[words.index("--log-file") + 1]
 assert words[words.index("--tool") + 1] == "memcheck" and "all" == words[words.index("--target-processes") + 1]
+assert words[words.index("--destroy-on-device-error") + 1] == "kernel"
 program = words.index({python!r})
 if not os.environ.get("SILENT"):
-    open(logs.replace("%p", str(os.getpid())), "w").write("========= COMPUTE-SANITIZER\\n")
-sys.exit(subprocess.run(words[program:], env={{**os.environ, "FAKE_LOGS": logs}}).returncode)
+    open(log, "w").write("========= COMPUTE-SANITIZER\\n")
+watched = os.environ.get("FAKE_LOG") or log
+sys.exit(subprocess.run(words[program:], env={{**os.environ, "FAKE_LOG": watched}}).returncode)
 """
 
 ADAPTER = f'''
@@ -75,8 +78,7 @@ FINDING = {WRITE!r}
 
 
 def find():
-    path = os.environ["FAKE_LOGS"].replace("%p", str(os.getpid()))
-    with open(path, "a") as file:
+    with open(os.environ["FAKE_LOG"], "a") as file:
         file.write(FINDING)
 
 
