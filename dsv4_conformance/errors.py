@@ -27,6 +27,10 @@ class ContractViolation(ConformanceFailure):
     """The adapter broke its own declaration: a lie about a capability, a mutated input, a wrong shape."""
 
 
+class Inconclusive(ConformanceFailure):
+    """A measurement was taken and cannot tell (status INCONCLUSIVE): too noisy, or too close to its limit."""
+
+
 class NotApplicable(Exception):
     """The case lies outside what the adapter declares (status NOT_APPLICABLE, never a silent pass)."""
 

@@ -9,7 +9,7 @@ class Status(StrEnum):
     PASS = "PASS"
     WARN = "WARN"  # a SHOULD is not met: slower or larger than need be, never wrong
     FAIL = "FAIL"
-    INCONCLUSIVE = "INCONCLUSIVE"  # accuracy: compared, and neither a pass nor a failure can be told
+    INCONCLUSIVE = "INCONCLUSIVE"  # accuracy or time: measured, and neither a pass nor a failure can be told
     INVALID = "INVALID"  # accuracy: not comparable with the golden, so nothing can be told
     WAIVED = "WAIVED"
     STALE_WAIVER = "STALE_WAIVER"

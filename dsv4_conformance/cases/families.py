@@ -23,6 +23,7 @@ from dsv4_conformance.cases.model_families import MODEL_FAMILIES
 from dsv4_conformance.cases.profiles import Size
 from dsv4_conformance.cases.property_families import PROPERTY_FAMILIES
 from dsv4_conformance.cases.state_families import STATE_FAMILIES
+from dsv4_conformance.cases.timing_case import TIMING_FAMILIES
 from dsv4_conformance.errors import HarnessError
 
 Family = Callable[[str, Size, int], Iterator[Case]]
@@ -213,6 +214,7 @@ FAMILIES: dict[str, Family] = {
     **MODEL_FAMILIES,
     **PROPERTY_FAMILIES,
     **STATE_FAMILIES,
+    **TIMING_FAMILIES,
 }
 
 

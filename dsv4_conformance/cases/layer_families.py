@@ -12,13 +12,13 @@ from dsv4_conformance.spec.weights import Precision
 
 RATIOS = (4, 128, 0)
 SCHEDULES = (
-    # Prefixes, a chunk longer than the window and cut at its end, eight drafts rejected before the last token of a group
-    # of 4, decode joined by a new sequence, reuse of freed pages.
+    # Prefixes, a chunk longer than the window and cut at its end, eight drafts rejected before the last token of a
+    # group of 4, decode joined by a new sequence, reuse of freed pages.
     "p0:70+1:5~3 p0:12+1:130 k1:130 d0+1~1 v0:8+1:3 k0:83 x d0+1 r1 p1:36 d1+0",
     # A prefill cut across a group of 128, eight drafts rejected before its last token, a page edge, an idle step.
     "p0:130+1:255 k0:126 d0 v0:8+1:4 k0:127 k1:256 v0:3+1:3 k0:128 d0+1 i d0~2",
-    # Every chunk ends inside a group of 4 or next to its edge; the window fills up; the last slot of all pools is in use
-    # while tokens that complete nothing, and rows of nobody, have none to write to.
+    # Every chunk ends inside a group of 4 or next to its edge; the window fills up; the last slot of all pools is in
+    # use while tokens that complete nothing, and rows of nobody, have none to write to.
     "p0:1+1:252 p0:2 p0:1 p0:124 d0 d0 p0:120+1:4 d0~2 d0 d0",
     # More entries than index_topk (64 of the tiny model), a page whose last token is decoded, a page given back by a
     # rejection, a prefix that is shared, a sequence that starts on the pages of a released one.

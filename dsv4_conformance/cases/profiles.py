@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from dsv4_conformance.errors import BadInput
 
 Size = Literal["laptop", "gpu"]
+TIMED = "timed_"
+"""How families begin whose cases are timed; only timed profiles run them."""
 
 
 class Mandatory(BaseModel):
@@ -31,11 +33,15 @@ class Profile(BaseModel):
     count: int = Field(gt=0)
     counts: dict[str, int] = {}
     only: list[str] | None = None
+    timed: bool = False
+    """Times are compared: every process needs a GPU of its own."""
     mandatory: Mandatory
 
     def cases_for(self, requirement: str, family: str) -> int:
         """Cases per surface for one test of ``requirement`` over ``family``; 0 if the profile does not select it."""
         if self.only is not None and requirement not in self.only:
+            return 0
+        if family.startswith(TIMED) and not self.timed:
             return 0
         return self.counts.get(family, self.counts.get(requirement, self.count))
 

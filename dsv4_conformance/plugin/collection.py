@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsv4_conformance.cases.plan import PlannedCase, expand
-from dsv4_conformance.cases.profiles import Profile, load_profiles
+from dsv4_conformance.cases.profiles import TIMED, Profile, load_profiles
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.plugin.settings import Settings
 from dsv4_conformance.plugin.waivers import Waiver
@@ -96,6 +96,9 @@ class Planner:
             self.not_selected[spec.requirement] = f"profile {profile.name} does not select it"
             return
         settings = self.settings
+        if spec.family.startswith(TIMED) and settings.device != "cuda":
+            self.not_selected[spec.requirement] = "times are compared on a GPU only, and this run is on the CPU"
+            return
         if ENDPOINT in spec.surfaces and not (settings.offers(ENDPOINT) or settings.is_mandatory(ENDPOINT)):
             self.not_selected[spec.requirement] = "no server was named with --dsv4-endpoint"
             return

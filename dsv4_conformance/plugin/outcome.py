@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation, NotApplicable
+from dsv4_conformance.errors import BadInput, ConformanceFailure, ContractViolation, Inconclusive, NotApplicable
 from dsv4_conformance.status import Status
 from dsv4_conformance.texts import clean, text_of
 
@@ -88,6 +88,8 @@ def of_exception(error: BaseException, level: Literal["MUST", "SHOULD"]) -> Outc
         return Outcome(Status.NOT_APPLICABLE, text)
     if isinstance(error, UnsupportedRequired):
         return Outcome(Status.UNSUPPORTED_REQUIRED, text)
+    if isinstance(error, Inconclusive):
+        return Outcome(Status.INCONCLUSIVE, text)
     if isinstance(error, AssertionError):  # ConformanceFailure is one, and so is a plain assert of a suite
         # A SHOULD that is not met wastes something. An exception or a broken contract is wrong at any level.
         wasteful = level == "SHOULD" and not isinstance(error, ContractViolation) and error.__cause__ is None

@@ -113,6 +113,11 @@ class Process:
         visible = gpus.visible_gpus()
         try:
             slots = leases.slots_per_gpu(self.workers, len(visible), auto=bool(self._told.get("auto")))
+            if slots > 1 and self.settings.profile.timed:
+                raise BadInput(
+                    f"Profile {self.settings.profile.name} compares times, and {self.workers} workers would share "
+                    f"{len(visible)} GPU(s); run it with -n auto, or without workers."
+                )
             self._lease = leases.acquire(visible, slots)
             os.environ["CUDA_VISIBLE_DEVICES"] = self._lease.gpu
         except BadInput as error:
