@@ -17,6 +17,7 @@ from dsv4_conformance.cases.case import (
 from dsv4_conformance.cases.compressor_families import COMPRESSOR_FAMILIES
 from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.draws import Draws
+from dsv4_conformance.cases.extent_families import EXTENT_FAMILIES
 from dsv4_conformance.cases.layer_families import LAYER_FAMILIES
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
 from dsv4_conformance.cases.model_families import MODEL_FAMILIES
@@ -105,9 +106,11 @@ def _clean_lists(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 
 def _lengths(surface: str, size: Size, seed: int) -> Iterator[Case]:
-    """topk_length given in every scope, garbage beyond it."""
-    for case in _rows(surface, size, seed):
+    """topk_length given in every scope, garbage beyond it; a prefill of more than 64 queries is among the first."""
+    for index, case in enumerate(_rows(surface, size, seed)):
         assert isinstance(case, AttentionCase)
+        if index == 1 and surface == "SparsePrefill":
+            case = case.with_(s_q=70, h_q=min(case.h_q, 16))
         window = ScopeShape(case.window.slots, case.window.topk, case.window.page_size, "mixed")
         extra = case.extra
         if extra is not None:
@@ -210,6 +213,7 @@ FAMILIES: dict[str, Family] = {
     **ACCURACY_FAMILIES,
     **COMPRESSOR_FAMILIES,
     **CONFIG_FAMILIES,
+    **EXTENT_FAMILIES,
     **LAYER_FAMILIES,
     **MODEL_FAMILIES,
     **PROPERTY_FAMILIES,

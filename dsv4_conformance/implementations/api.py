@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from dsv4_conformance.implementations.extent_api import EXTENT_METHODS, FormulaConvention, PrefixConvention
 from dsv4_conformance.implementations.state_api import (
     STATE_METHODS,
     ChunkCacheConvention,
@@ -31,6 +32,7 @@ SURFACE_METHODS: Mapping[str, tuple[str, ...]] = {
     "SlotMapping": ("compressed_slots",),
     "HeadLayout": ("padded_heads", "pad_query", "local_sink", "refresh_sink"),
     **STATE_METHODS,
+    **EXTENT_METHODS,
 }
 """Surface name -> methods an adapter that declares it must define."""
 
@@ -75,9 +77,12 @@ class FormatConvention:
     ``ue8m0_floor`` names the quantiser's floor rule (docs/semantics.md §9): "amax_1e-4", "scale_1e-4", "amax_1e-8".
     """
 
+    ``fp8``: the dialect of its bytes, OCP's e4m3fn or e4m3fnuz; ``fp8_max``: the divisor of its scales, 448 or 240 by
+    the dialect's largest value unless declared otherwise (some fnuz writers keep to 224).
     page_sizes: tuple[int, ...] | None = None
     ue8m0_floor: Literal["amax_1e-4", "scale_1e-4", "amax_1e-8"] = "amax_1e-4"
-    fp8: Literal["e4m3fn"] = "e4m3fn"
+    fp8: Literal["e4m3fn", "e4m3fnuz"] = "e4m3fn"
+    fp8_max: Literal[448, 240, 224] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,14 @@ class PlainConvention:
 
 
 Convention = (
-    AttentionConvention | FormatConvention | StateConvention | ChunkCacheConvention | LayerConvention | PlainConvention
+    AttentionConvention
+    | FormatConvention
+    | StateConvention
+    | ChunkCacheConvention
+    | LayerConvention
+    | FormulaConvention
+    | PrefixConvention
+    | PlainConvention
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -21,6 +21,7 @@ from dsv4_conformance.implementations.api import (
     PrefillCall,
     PrefillResult,
 )
+from dsv4_conformance.implementations.extent_api import FormulaConvention, PrefixConvention
 from dsv4_conformance.implementations.state_api import (
     ChunkCacheConvention,
     ExtendBatch,
@@ -34,6 +35,7 @@ from dsv4_conformance.implementations.state_api import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dsv4_conformance.implementations.extent_api import PlannerSession, PrefixSession
     from dsv4_conformance.implementations.sessions import IndexerSession, LayerSession
     from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
     from dsv4_conformance.mla.heads import LocalSink
@@ -67,7 +69,10 @@ class Builtin(Implementation):
         "SparsePrefillWorkspace": PlainConvention(),
         "SparsePrefillChunkCache": ChunkCacheConvention(),
         "GraphMetadata": PlainConvention(),
-        "AttentionLayer": LayerConvention(),
+        "AttentionLayer": LayerConvention(budgets=True),
+        "Formula": FormulaConvention(),
+        "Planner": PlainConvention(),
+        "PrefixReuse": PrefixConvention(),
     }
 
     def __init__(self, device: str) -> None:
@@ -218,6 +223,25 @@ class Builtin(Implementation):
 
         found = resolve(config, Deployment(**asdict(options)), environment)
         return Settings(found.values, found.warnings)
+
+    def formula(self, name: str, points: Sequence[tuple[int, ...]]) -> list[int]:
+        """Formula: spec §6, §9, §13."""
+        from dsv4_conformance.mla.formulas import evaluate
+
+        return evaluate(name, points)
+
+    def open_planner(self, rows: int, ratios: Sequence[int]) -> PlannerSession:
+        """Planner: spec §13.1."""
+        from dsv4_conformance.mla.planner import Planner
+
+        # Its pieces are of a class of its own with a Piece's fields: mla knows no adapters.
+        return cast("PlannerSession", Planner(rows, ratios))
+
+    def open_prefix_cache(self, spec: LayerSpec) -> PrefixSession:
+        """PrefixReuse: spec §2, §9.4."""
+        from dsv4_conformance.mla.prefix_cache import PrefixCache
+
+        return cast("PrefixSession", PrefixCache(spec, self.device))
 
     def _sink(self, sink: Tensor, rank: int, tp: int) -> LocalSink:
         from dsv4_conformance.mla.heads import LocalSink

@@ -15,6 +15,7 @@ from dsv4_conformance.implementations.api import (
     Implementation,
     PlainConvention,
 )
+from dsv4_conformance.implementations.extent_api import FormulaConvention, PrefixConvention
 from dsv4_conformance.implementations.state_api import ChunkCacheConvention, LayerConvention, StateConvention
 
 DEVICES = ("cpu", "cuda")
@@ -29,6 +30,8 @@ CONVENTIONS: Mapping[str, type] = {
     "Indexer": StateConvention,
     "SparsePrefillChunkCache": ChunkCacheConvention,
     "AttentionLayer": LayerConvention,
+    "Formula": FormulaConvention,
+    "PrefixReuse": PrefixConvention,
 }
 """Convention type per surface; every other surface takes a PlainConvention."""
 
@@ -111,15 +114,18 @@ def _literal_problem(where: str, declared: object) -> str | None:
     return None
 
 
+_TUPLES = ("h_q", "page_sizes")
+
+
 def _numbers_problem(surface: str, convention: object) -> str | None:
-    ranges = {"h_q": MAX_HEADS, "page_sizes": None, "topk_multiple": None}
+    ranges = {"h_q": MAX_HEADS, "page_sizes": None, "topk_multiple": None, "granularity": None, "held": None}
     for field, top in ranges.items():
         value = getattr(convention, field, None)
         if value is None:
             continue
-        numbers = value if isinstance(value, tuple) else (value,) if field == "topk_multiple" else ()
+        numbers = value if isinstance(value, tuple) else (value,) if field not in _TUPLES else ()
         if not numbers or not all(isinstance(n, int) and 1 <= n <= (top or n) for n in numbers):
             allowed = f"from 1 to {top}" if top else "above zero"
-            what = "a number" if field == "topk_multiple" else "None or a tuple of numbers"
+            what = "None or a tuple of numbers" if field in _TUPLES else "a number"
             return f"declares {surface} with {field} {value!r}; use {what} {allowed}"
     return None

@@ -70,7 +70,7 @@ class LayerConvention:
     sequences start in one batch, and later batches take as many tokens of each of them. ``padded_rows``: whether a step
     can have rows that belong to nobody. ``window_history``: positions that ``window_rows`` answers for: all of a
     living sequence, or the last 128, read after each step. ``infinite_sinks``: whether a sink of +inf means an output
-    of 0 (spec §8).
+    of 0 (spec §8). ``budgets``: whether prefills make do with LayerSpec.workspace_rows, chunk by chunk.
     """
 
     precisions: tuple[Precision, ...] = ("float32", "bfloat16")
@@ -96,6 +96,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
+    budgets: bool = False
 class IndexSegment:
     """New tokens as the indexer sees them: ``x (n, hidden)`` and ``qr (n, q_lora)``, the normed query source."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dsv4_conformance.implementations.extent_api import PlannerSession, PrefixSession
     from dsv4_conformance.implementations.sessions import (
         ChunkCacheSession,
         CompressorSession,
@@ -64,4 +65,20 @@ class StatefulSurfaces:
 
         Raises BadInput with one sentence for a combination that is not supported.
         """
+        raise NotImplementedError
+
+    def formula(self, name: str, points: Sequence[tuple[int, ...]]) -> Sequence[int]:
+        """Formula: the value at each point, computed as kernels and planners compute it; spec/formulas.py says which
+        arguments a point has. Raises BadInput with one sentence for a point that no pool of this engine has."""
+        raise NotImplementedError
+
+    def open_planner(self, rows: int, ratios: Sequence[int]) -> PlannerSession:
+        """Planner: chunks of prefills over a workspace of ``rows`` rows that serves layers of these ratios. Spec §13.1.
+
+        Raises BadInput for rows < 1.
+        """
+        raise NotImplementedError
+
+    def open_prefix_cache(self, spec: LayerSpec) -> PrefixSession:
+        """PrefixReuse: a layer of ``spec`` whose prefixes are found again by content. Spec §2, §9.4."""
         raise NotImplementedError

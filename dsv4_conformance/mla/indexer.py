@@ -79,10 +79,15 @@ class Indexer:
         keys = pool.load(slots[0]) if shared else None
         scratch = CUDA_SCRATCH_BYTES if iq.is_cuda else CPU_SCRATCH_BYTES
         step = max(1, scratch // (4 * max(entries, 1) * (self.heads + (0 if shared else INDEX_HEAD_DIM))))
-        scores = iq.new_empty(len(iq), entries)
+        scores = score_buffer(iq, len(iq), entries)
         for at in range(0, len(iq), step):
             rows = slice(at, at + step)
             key = pool.load(slots[rows]) if keys is None else keys
             dots = (iq[rows] @ key.transpose(-1, -2)).relu_()
             torch.matmul(w[rows, None], dots, out=scores[rows, None])
         return scores
+
+
+def score_buffer(like: Tensor, rows: int, entries: int) -> Tensor:
+    """Scores float32 ``(rows, entries)``, unset, on the device of ``like``: as wide as what the rows see."""
+    return torch.empty(rows, entries, dtype=torch.float32, device=like.device)

@@ -19,6 +19,7 @@ from dsv4_conformance.mla.backend import Kernels, kernels_for
 from dsv4_conformance.mla.caches import LayerCaches
 from dsv4_conformance.mla.heads import LocalSink
 from dsv4_conformance.mla.metadata import DSV4Metadata, build_metadata
+from dsv4_conformance.mla.planner import Planner
 from dsv4_conformance.mla.projections import Projections
 from dsv4_conformance.mla.sequences import LOOKBACK, PADDING_ROW, Sequences
 from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
@@ -86,7 +87,12 @@ class AttentionLayer:
         self.sequences = Sequences(spec.max_sequences, spec.max_tokens)
         self.caches = LayerCaches(spec, self.sequences, self.table, self.device)
         rows = workspace or SparsePrefillWorkspace(self.device, self.caches.dtype)
-        self.attention = Attention(spec, self.kernels, self.caches, self.local_sink, rows, self.device)
+        planner = None
+        if spec.workspace_rows:
+            planner = Planner(spec.workspace_rows, [spec.ratio])
+            rows = SparsePrefillWorkspace(self.device, self.caches.dtype)  # its own: the shared one grows
+            rows.reserve(planner.reserved())
+        self.attention = Attention(spec, self.kernels, self.caches, self.local_sink, rows, self.device, planner)
         self.sparse_prefill = sparse_prefill
 
     def step(
@@ -97,6 +103,10 @@ class AttentionLayer:
         Raises BadInput, before anything changes, for tokens that have no room or that the mode does not allow.
         """
         chosen = self.path(mode, path, padded_rows + sum(len(segment.x) for segment in segments))
+        if chosen == "sparse":
+            counts = [len(segment.x) for segment in segments]
+            held = [self.sequences.length(segment.sequence) for segment in segments]
+            self.attention.check_fits([h + n for h, n in zip(held, counts, strict=True)], counts)
         runs = self.take(segments, mode)
         meta = self.metadata(runs, padded_rows)
         x = self.rows_of(segments, padded_rows)
@@ -195,9 +205,14 @@ class AttentionLayer:
         """Stored entries, dequantised: float32 ``(S // ratio, 512)``. Raises BadInput in a C0 layer."""
         if self.caches.compressed is None:
             raise BadInput("a layer of ratio 0 stores no compressed entries; ask a C4 or C128 layer.")
-        ratio = self.spec.ratio
-        entries = torch.arange(self.sequences[sequence].length // ratio, device=self.device)
-        return self.caches.compressed.load(self._slots(sequence, entries, ratio)).float()
+        return self.caches.compressed.load(self.compressed_slots(sequence)).float()
+
+    def compressed_slots(self, sequence: int) -> Tensor:
+        """Slots int64 ``(S // ratio,)`` of the stored entries. Raises BadInput in a C0 layer."""
+        if not self.spec.ratio:
+            raise BadInput("a layer of ratio 0 stores no compressed entries; ask a C4 or C128 layer.")
+        entries = torch.arange(self.sequences[sequence].length // self.spec.ratio, device=self.device)
+        return self._slots(sequence, entries, self.spec.ratio)
 
     def poison(self) -> None:
         """Fill with NaN every byte of pools, compressor state and workspace that no live sequence owns."""

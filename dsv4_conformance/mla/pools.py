@@ -59,7 +59,7 @@ class KVPool:
             return
         data, scales = kv_format.page_views(self._pages)
         payload, exponents = kv_format.quantise(rows)
-        place = (slots // self.page_size, slots % self.page_size)
+        place = kv_format.place(slots, data)
         _put(data, place, payload, kept)
         _put(scales[..., : PageLayout.TILES], place, exponents, kept)
 
@@ -113,7 +113,7 @@ class IndexKeyPool:
         elif len(keys):  # an empty float32 tensor has no byte view
             values, scales = kv_format.index_key_views(self.buffer)
             codes, scale = kv_format.quantise_index_keys(keys)
-            place = (slots // C4_PAGE, slots % C4_PAGE)
+            place = kv_format.place(slots, values)
             _put(values, place, codes, kept)
             _put(scales, place, scale.view(torch.uint8), kept)
 

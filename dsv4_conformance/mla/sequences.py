@@ -50,9 +50,13 @@ class Sequences:
             raise BadInput(f"sequence {number} is not alive; give it tokens first.")
         return self._alive[number]
 
+    def length(self, number: int) -> int:
+        """Tokens that sequence ``number`` holds, 0 if it is not alive."""
+        return self._alive[number].length if number in self._alive else 0
+
     def check_room(self, number: int, count: int) -> None:
         """Raise BadInput unless ``count`` more tokens of sequence ``number`` have room; changes nothing."""
-        held = self._alive[number].length if number in self._alive else 0
+        held = self.length(number)
         if count < 1:
             raise BadInput(f"sequence {number} is given {count} tokens; a step takes at least one of each sequence.")
         if held + count > self.max_tokens:
@@ -68,6 +72,11 @@ class Sequences:
                 f"sequences {new} need {len(new)} state rows and {len(self._free_rows)} are free; release some, or "
                 "open the layer for more."
             )
+
+    @property
+    def free(self) -> int:
+        """Sequences that can still be opened."""
+        return len(self._free_rows)
 
     def grow(self, number: int, count: int) -> int:
         """Add ``count`` tokens to sequence ``number``, opened if it is new; the position of the first. Call

@@ -25,20 +25,29 @@ class SparsePrefillWorkspace:
         self._dtype = dtype
         self._buffer: Tensor | None = None
         self._open = False
+        self._locked = False
 
     @property
     def rows(self) -> int:
         """Rows that the buffer holds now."""
         return 0 if self._buffer is None else self._buffer.shape[0]
 
+    def reserve(self, rows: int) -> None:
+        """Make the buffer for ``rows`` rows now, and never a larger one: what asks for more is refused from now on."""
+        self.get(rows)
+        self._locked = True
+
     def get(self, rows: int) -> Tensor:
         """A view of the first ``rows`` rows, uninitialised; a larger buffer of exactly ``rows`` replaces a smaller one.
 
-        Nothing is copied on growth: a caller that still holds a view keeps the old rows. Raises BadInput if rows < 1.
+        Nothing is copied on growth: a caller that still holds a view keeps the old rows. Raises BadInput if rows < 1 or
+        beyond what was reserved.
         """
         if rows < 1:
             raise BadInput(f"a workspace of {rows} rows was asked for; a batch without keys needs none, so do not ask.")
         if self._buffer is None or self._buffer.shape[0] < rows:
+            if self._locked:
+                raise BadInput(f"{rows} rows were asked of a workspace of {self.rows}; plan chunks that fit into it.")
             self._buffer = torch.empty((rows, 1, HEAD_DIM), dtype=self._dtype, device=self._device)
         return self._buffer[:rows]
 

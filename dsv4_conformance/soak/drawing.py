@@ -68,7 +68,7 @@ class Deck:
         self._offered, self._size, self._seed = offered, size, seed
         self._kinds: dict[str, list[Kind]] = {}
         for surface in offered:
-            mine = [Kind(f, surface) for f in functions if surface in f.spec.surfaces and surface != ENDPOINT]
+            mine = [Kind(f, surface) for f in functions if surface in f.spec.surfaces and not _apart(f)]
             if mine and (not only or surface in only):
                 weighted = [ORACLE_WEIGHT if kind.function.spec.family == ORACLE else 1 for kind in mine]
                 self._kinds[surface] = [k for k, times in zip(mine, weighted, strict=True) for _ in range(times)]
@@ -93,6 +93,11 @@ class Deck:
         if not found:
             found = list(islice(family(kind.function.spec.family, kind.surface, "laptop", draws.integer(2**31)), 1))
         return found[-1]
+
+
+def _apart(function: SuiteFunction) -> bool:
+    """Tests of a server, and of how long something takes, which a busy machine changes: nothing to soak."""
+    return ENDPOINT in function.spec.surfaces or "performance" in function.path.parts
 
 
 def within(case: Case, convention: Convention) -> bool:

@@ -6,6 +6,7 @@ on. A step makes one number smaller, drops one entry of a tuple, takes one optio
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -14,6 +15,8 @@ from dsv4_conformance.cases.case import Case
 from dsv4_conformance.cases.shorter import shorter
 
 TRIES = 200
+SECONDS = 90.0
+"""A layer takes a second per try."""
 KEPT = ("surface", "kind")
 """Fields that say what a case is, and not how large it is."""
 SIMPLE: dict[str, tuple[Any, ...]] = {
@@ -47,9 +50,9 @@ WHOLE = ("ratio", "hidden", "index_topk", "tp")
 def shrink(case: Case, fails: Callable[[Case], bool], tries: int = TRIES) -> tuple[Case, int]:
     """The simplest case found that fails, ``case`` itself included, and how many were tried."""
     seen = {case.canonical()}
-    left = tries
+    left, deadline = tries, time.monotonic() + SECONDS
     current = case
-    while left > 0:
+    while left > 0 and time.monotonic() < deadline:
         for candidate in simpler(current):
             if candidate.canonical() in seen:
                 continue
@@ -58,7 +61,7 @@ def shrink(case: Case, fails: Callable[[Case], bool], tries: int = TRIES) -> tup
             if fails(candidate):
                 current = candidate
                 break
-            if left <= 0:
+            if left <= 0 or time.monotonic() >= deadline:
                 break
         else:
             break

@@ -106,7 +106,8 @@ class LayerSpec:
 
     ``weights`` are whole; the layer takes its share (spec §15). ``quantised``: KV rows go to 584-byte fp8 pages and
     index keys to 132-byte rows; else pools hold exact rows. ``max_tokens``: positions a sequence may reach (its
-    page table's capacity); ``max_sequences``: sequences alive at once.
+    page table's capacity); ``max_sequences``: sequences alive at once. ``workspace_rows``: rows of the sparse-prefill
+    workspace that prefills must make do with, chunk by chunk; 0 = it grows to what a batch needs (spec §13.1).
     """
 
     geometry: Geometry
@@ -119,3 +120,4 @@ class LayerSpec:
     rank: int = 0
     max_sequences: int = 8
     max_tokens: int = 2048
+    workspace_rows: int = 0

@@ -14,6 +14,7 @@ from dsv4_conformance.implementations.api import (
     PlainConvention,
 )
 from dsv4_conformance.implementations.declarations import check_declarations
+from dsv4_conformance.implementations.extent_api import FormulaConvention, PrefixConvention
 from dsv4_conformance.implementations.state_api import ChunkCacheConvention, LayerConvention, StateConvention
 
 IDENTITY = Identity("mine", "1", "https://example.org")
@@ -41,6 +42,9 @@ def test_every_surface_can_be_declared_with_its_own_convention() -> None:
         "GraphMetadata": PlainConvention(),
         "AttentionLayer": LayerConvention(ratios=(0, 4)),
         "EngineConfig": PlainConvention(),
+        "Formula": FormulaConvention(formulas=("kv_data_byte",)),
+        "Planner": PlainConvention(),
+        "PrefixReuse": PrefixConvention(granularity=64),
     }
     assert set(surfaces) == set(SURFACE_METHODS)
     methods = [method for group in SURFACE_METHODS.values() for method in group]

@@ -79,7 +79,7 @@ def test_oracle_and_mla_import_only_spec(room: str) -> None:
 def test_suites_import_no_implementation() -> None:
     forbidden = [f"{PACKAGE}.implementations", f"{PACKAGE}.mla", *ENGINES]
     # The types of calls and sessions; no adapter behind them.
-    contract = [f"{PACKAGE}.implementations.{name}" for name in ("api", "state_api", "sessions")]
+    contract = [f"{PACKAGE}.implementations.{name}" for name in ("api", "state_api", "extent_api", "sessions")]
     broken = {
         str(path.relative_to(ROOT)): names
         for path, module in modules("suites")

@@ -94,7 +94,7 @@ def load_rows(pages: Tensor, slots: Tensor, out: Tensor) -> None:
         out.zero_()
         return
     hole = (slots < 0)[..., None]
-    page, offset = _place(slots.clamp(min=0), data)
+    page, offset = place(slots.clamp(min=0), data)
     payload = _gather(data, page, offset, hole)
     exponents = _gather(scales, page, offset, hole)[..., : PageLayout.TILES]
     values = _tiled(_e4m3_to_float(payload[..., : PageLayout.NOPE]))
@@ -144,7 +144,7 @@ def load_index_keys(pages: Tensor, slots: Tensor) -> Tensor:
     Slots must lie below ``num_pages * P``: the caller has checked.
     """
     values, scales = index_key_views(pages)
-    page, offset = _place(slots.clamp(min=0), values)
+    page, offset = place(slots.clamp(min=0), values)
     keys = dequantise_index_keys(values[page, offset], scales[page, offset].view(torch.float32))
     return keys.masked_fill_((slots < 0)[..., None], 0.0)
 
@@ -201,11 +201,12 @@ def _addressed(rows: Tensor, slots: Tensor, view: Tensor) -> tuple[Tensor, Tenso
     """Rows that have a slot, with their page and their place in it."""
     _check_slots(slots, view)
     keep = slots >= 0
-    return rows[keep], *_place(slots[keep], view)
+    return rows[keep], *place(slots[keep], view)
 
 
-def _place(slots: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
-    """Page and place in the page of non-negative slots."""
+def place(slots: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
+    """Page and place in the page of non-negative slots int ``(...)`` of a view ``(pages, P, ...)``: int64, since an
+    address in a large pool is beyond int32."""
     slots, size = slots.long(), view.shape[1]
     return slots // size, slots % size
 
