@@ -75,10 +75,10 @@ class FormatConvention:
     """Declarations for KVPageFormat and IndexKeyFormat.
 
     ``ue8m0_floor`` names the quantiser's floor rule (docs/semantics.md §9): "amax_1e-4", "scale_1e-4", "amax_1e-8".
-    """
-
     ``fp8``: the dialect of its bytes, OCP's e4m3fn or e4m3fnuz; ``fp8_max``: the divisor of its scales, 448 or 240 by
     the dialect's largest value unless declared otherwise (some fnuz writers keep to 224).
+    """
+
     page_sizes: tuple[int, ...] | None = None
     ue8m0_floor: Literal["amax_1e-4", "scale_1e-4", "amax_1e-8"] = "amax_1e-4"
     fp8: Literal["e4m3fn", "e4m3fnuz"] = "e4m3fn"

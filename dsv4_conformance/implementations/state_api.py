@@ -85,6 +85,7 @@ class LayerConvention:
     window_history: Literal["all", "window"] = "all"
     padded_rows: bool = True
     infinite_sinks: bool = True
+    budgets: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,6 @@ class Segment:
 
 
 @dataclass(frozen=True)
-    budgets: bool = False
 class IndexSegment:
     """New tokens as the indexer sees them: ``x (n, hidden)`` and ``qr (n, q_lora)``, the normed query source."""
 
