@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ranks": ("dsv4_conformance.cli.ranks:ranks", "Run a layer on several ranks at once, one GPU each."),
     "waivers": ("dsv4_conformance.cli.waivers:app", "List, add and check permissions for known failures."),
     "merge": ("dsv4_conformance.cli.merge:merge", "Make one journal of the shards of a run."),
+    "report": ("dsv4_conformance.cli.report:report", "Tell runs side by side: HTML, Markdown, JUnit, CTRF, badges."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
     "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),
     "bench": ("dsv4_conformance.cli.bench:bench", "Measure the harness, or what the built-in layer costs."),

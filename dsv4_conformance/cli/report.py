@@ -1,0 +1,40 @@
+"""``dsv4-conformance report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsv4_conformance.errors import ExitCode
+
+
+def report(
+    journals: Annotated[
+        list[Path], typer.Argument(metavar="JOURNAL...", help="journal.jsonl files of runs, or folders that hold one.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of the report.")],
+    faults: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Kill matrix, as JSON or JSON lines; repeatable.")
+    ] = None,
+) -> int:
+    """Tell runs side by side: one HTML page, Markdown, JUnit, CTRF-style JSON and badges, from their journals.
+
+    Exit code: 0 if every run qualifies, else that of the first run that does not; 2 bad input.
+
+    Example: dsv4-conformance report h200/journal.jsonl b200/journal.jsonl -o report
+    """
+    from dsv4_conformance.report.faults import of_journals, read_faults
+    from dsv4_conformance.report.gathering import gather, journal_path
+    from dsv4_conformance.report.overview import verdict_lines
+    from dsv4_conformance.report.writing import PAGE, files, write
+
+    given = [read_faults(path) for path in faults or []]
+    gathered = gather([journal_path(path) for path in journals])
+    write(output, files(gathered, [*given, *of_journals(gathered)]))
+    for line in verdict_lines(gathered):
+        typer.echo(line)
+    typer.echo(f"report: {output / PAGE}")
+    wrong = next((verdict for verdict in gathered.verdicts if not verdict.good), None)
+    return ExitCode.QUALIFIES if wrong is None else wrong.code or ExitCode.FAILED

@@ -1,0 +1,117 @@
+"""The kill matrix in a report: which re-created public bugs a profile's cases reject, read from a file or a journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsv4_conformance.errors import BadInput
+from dsv4_conformance.report import escaping
+from dsv4_conformance.report.gathering import Gathered, by_id
+from dsv4_conformance.report.measured import mapping
+
+_ID = ("id", "fault", "name")
+_TITLE = ("title", "mechanism", "meaning", "summary")
+_BY = ("by", "killed_by", "failures", "requirements", "failed")
+_CAUGHT = ("killed", "caught", "rejected")
+
+
+@dataclass(frozen=True)
+class FaultRow:
+    """One fault: ``breaks``: the requirement that has to fail on it; ``by``: requirements that did; ``caught``: whether
+    it was rejected, None where that was not told."""
+
+    id: str
+    title: str
+    area: str
+    breaks: str
+    by: tuple[str, ...]
+    caught: bool | None
+    url: str
+    note: str
+
+
+@dataclass(frozen=True)
+class FaultTable:
+    """The faults of one file or run; those that were not rejected come first."""
+
+    source: str
+    rows: tuple[FaultRow, ...]
+
+    @property
+    def caught(self) -> int:
+        """How many were rejected."""
+        return sum(row.caught is True for row in self.rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """Requirements that rejected any of them."""
+        return sorted({rule for row in self.rows for rule in row.by}, key=by_id)
+
+
+def read_faults(path: Path) -> FaultTable:
+    """A kill matrix: JSON (a list, or an object with the list ``faults``) or JSON lines, an object per fault.
+
+    An object has ``id`` and should have ``title``, ``area``, ``breaks`` (a requirement), ``killed`` and ``by`` (ids of
+    requirements, or objects with ``requirement``). Raises BadInput for anything else.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadInput(
+            f"The faults {path} cannot be read ({error.strerror}); give what `dsv4-conformance faults` wrote."
+        ) from None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            value = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            raise BadInput(f"The faults {path} are neither JSON nor JSON lines; give a kill matrix.") from None
+    found = value.get("faults") if isinstance(value, dict) else value
+    if isinstance(found, dict):
+        found = [{"id": name, **mapping(told)} for name, told in found.items()]
+    rows = _rows(found) if isinstance(found, list) else ()
+    if not rows:
+        raise BadInput(f"The faults {path} hold no object with an `id`; give a kill matrix.")
+    return FaultTable(escaping.name(path.name), rows)
+
+
+def of_journals(gathered: Gathered) -> list[FaultTable]:
+    """The faults that results of the journals tell of in ``record.fault``."""
+    return [
+        FaultTable(escaping.name(run.label), _rows(mapping(result.record.get("fault")) for result in run.faults))
+        for run in gathered.runs
+        if run.faults
+    ]
+
+
+def _rows(values: Iterable[Any]) -> tuple[FaultRow, ...]:
+    rows = [_row(value) for value in values if isinstance(value, Mapping) and _first(value, _ID)]
+    return tuple(sorted(rows, key=lambda row: (row.caught is not False, row.area, row.id)))
+
+
+def _row(value: Mapping[str, Any]) -> FaultRow:
+    by = next((value[key] for key in _BY if isinstance(value.get(key), Sequence | Mapping)), ())
+    names = [str(mapping(entry).get("requirement", "")) if isinstance(entry, dict) else str(entry) for entry in by]
+    rules = tuple(dict.fromkeys(escaping.name(name) for name in names if name)) if not isinstance(by, str) else (by,)
+    caught = next((bool(value[key]) for key in _CAUGHT if isinstance(value.get(key), bool)), None)
+    urls = value.get("urls")
+    url = str(value.get("url") or (urls[0] if isinstance(urls, list) and urls else ""))
+    return FaultRow(
+        id=escaping.name(_first(value, _ID)),
+        title=escaping.line(_first(value, _TITLE), 300),
+        area=escaping.name(str(value.get("area", ""))),
+        breaks=escaping.name(str(value.get("breaks", ""))),
+        by=rules,
+        caught=bool(rules) if caught is None and by else caught,
+        url=url if url.startswith(("https://", "http://")) else "",
+        note=escaping.line(str(value.get("note") or value.get("why") or ""), 300),
+    )
+
+
+def _first(value: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return next((str(value[key]) for key in keys if isinstance(value.get(key), str | int)), "")
