@@ -7,6 +7,7 @@ made of the same.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import time
@@ -40,8 +41,9 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "tries", "deadline_s"):
-            if getattr(self, name) <= 0:
-                raise BadInput(f"--{name.removesuffix('_s')} is {getattr(self, name)}; give a number above 0.")
+            value = getattr(self, name)
+            if not 0 < value < math.inf:  # false for nan
+                raise BadInput(f"--{name.removesuffix('_s')} is {value}; give a number above 0.")
 
     @property
     def root(self) -> str:
@@ -100,10 +102,10 @@ class Client:
             error = f"no reply within the deadline of {self.endpoint.deadline_s:g} s (try {tries}; before: {reason})"
         return Reply(error=error, tries=tries, seconds=time.monotonic() - started)
 
-    async def get(self, url: str) -> tuple[int, Any]:
+    async def get(self, url: str, *, timeout_s: float = 30.0) -> tuple[int, Any]:
         """(HTTP status, JSON body or None) of a GET. Raises OSError or TimeoutError if the server is not there."""
         assert self._session is not None
-        async with asyncio.timeout(min(30.0, self.endpoint.deadline_s)):
+        async with asyncio.timeout(min(timeout_s, self.endpoint.deadline_s)):
             try:
                 async with self._session.get(url) as response:
                     content = await response.read()

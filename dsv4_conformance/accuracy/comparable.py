@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dsv4_conformance.accuracy.golden_record import Golden
 from dsv4_conformance.accuracy.profiles import Rule
 from dsv4_conformance.accuracy.records import AccuracyRun
-from dsv4_conformance.accuracy.tally import Tally
+from dsv4_conformance.accuracy.soundness import other_models
+from dsv4_conformance.accuracy.tally import Tally, pass_digests
 
 SHOWN = 60
 """Characters of a value that a sentence shows."""
@@ -47,12 +48,28 @@ def incomplete(golden: Golden, run: AccuracyRun, passes: int, rule: Rule) -> Ite
     if golden.runs < rule.golden_runs:
         yield f"the golden has {golden.runs} passes and this profile needs {rule.golden_runs}; record a longer one"
     if rule.look(passes) is None:
-        missing = len(run.missing(rule.looks[0]))
-        yield f"{missing} answers of the first {rule.looks[0]} passes are missing; run the same command again to resume"
+        first, missing = rule.looks[0], len(run.missing(rule.looks[0]))
+        yield (
+            f"{missing:,} answer{'s' if missing > 1 else ''} of the first {first} pass{'es' if first > 1 else ''} that "
+            f"this profile judges {'are' if missing > 1 else 'is'} missing; run the same command again with --repeats "
+            f"{first}: it asks only for what is missing"
+        )
+
+
+def copied(golden: Golden, run: AccuracyRun, passes: int) -> Iterator[str]:
+    """Passes that the golden itself was recorded from; what is compared with itself always agrees."""
+    own = [n for n, digest in enumerate(pass_digests(run, passes), 1) if digest in golden.digests]
+    if own:
+        yield (
+            f"answers: pass {', '.join(map(str, own))} of this run is the golden's own, which was recorded from "
+            "the same answers; ask the build under test, with a --results folder of its own"
+        )
 
 
 def untrustworthy(golden: Golden, run: AccuracyRun, tally: Tally, rule: Rule) -> Iterator[str]:
     """What makes the answers something else than the engine's answers to these questions."""
+    if told := other_models(run):
+        yield told
     errors = int(tally.errors.sum())
     if errors > rule.errors * tally.answers:
         yield (

@@ -13,7 +13,7 @@ from dsv4_conformance.accuracy.decision import Decision, Verdict, decide, detect
 from dsv4_conformance.accuracy.golden_record import Golden
 from dsv4_conformance.accuracy.profiles import Rule
 from dsv4_conformance.accuracy.rates import Finding
-from dsv4_conformance.accuracy.records import AccuracyRun
+from dsv4_conformance.accuracy.records import AccuracyRun, Session
 from dsv4_conformance.accuracy.stats import fisher_fewer, t_quantile
 from dsv4_conformance.accuracy.tally import Tally, complete_passes, tally
 from dsv4_conformance.errors import ExitCode
@@ -64,7 +64,8 @@ class Score:
 class Judgement:
     """What the gate says. ``invalid``: why nothing can be said, one clause each; then ``score`` is None.
 
-    ``passes``: passes of the candidate that were judged; ``next_look``: to how many more may be asked, None if no more.
+    ``passes``: passes of the candidate that were judged; ``next_look``: to how many more may be asked, None if no more;
+    ``sessions``: who was asked for the answers, and when.
     """
 
     verdict: Verdict
@@ -77,6 +78,7 @@ class Judgement:
     invalid: tuple[str, ...]
     score: Score | None
     findings: tuple[Finding, ...]
+    sessions: tuple[Session, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -104,6 +106,7 @@ class Judgement:
             "next_look": self.next_look,
             "invalid": list(self.invalid),
             "score": None if self.score is None else asdict(self.score),
+            "sessions": [asdict(session) for session in self.sessions],
             "findings": [{**asdict(found), "verdict": found.verdict.name} for found in self.findings],
             "rule": self.rule.model_dump(mode="json"),
         }
@@ -120,6 +123,7 @@ def judge(golden: Golden, run: AccuracyRun, rule: Rule, profile: str) -> Judgeme
         run = replace(run, header=replace(run.header, items=golden.items))
         checks = [comparable.incomplete(golden, run, passes, rule)]
         if passes:
+            checks.append(comparable.copied(golden, run, look or passes))
             checks.append(comparable.differing_questions(golden, run, counted))
             checks.append(comparable.untrustworthy(golden, run, counted, rule))
         reasons = list(chain(*checks))
@@ -135,6 +139,7 @@ def judge(golden: Golden, run: AccuracyRun, rule: Rule, profile: str) -> Judgeme
         invalid=tuple(reasons),
         score=None,
         findings=(),
+        sessions=run.sessions,
     )
     if reasons or look is None:
         return base
@@ -179,8 +184,8 @@ def _described(golden: Golden, counted: Tally, worst: Decision, best: Decision, 
         golden=golden.score,
         difference=float(lower.mean),
         se=float(lower.se),
-        low=float(lower.mean - half * lower.se),
-        high=float(upper.mean + half * upper.se),
+        low=max(-1.0, float(lower.mean - half * lower.se)),
+        high=min(1.0, float(upper.mean + half * upper.se)),
         seen=detectable(golden.counts("correct"), golden.runs, counted.repeats, rule),
         lost=tuple(sorted((m for m in moved if m.change <= -0.5), key=lambda m: (m.change, m.p))),
         gained=tuple(sorted((m for m in moved if m.change >= 0.5), key=lambda m: -m.change)),

@@ -37,7 +37,8 @@ def change(old: Golden, new: Golden) -> str:
     d = difference(before, old.runs, after, new.runs)
     half = t_quantile(0.975, len(before) - 1) * float(d.se)
     mean = float(d.mean)
-    told += f" {100 * mean:+.2f} points, 95 % interval {100 * (mean - half):+.2f} to {100 * (mean + half):+.2f}"
+    low, high = max(-1.0, mean - half), min(1.0, mean + half)
+    told += f" {100 * mean:+.2f} points, 95 % interval {100 * low:+.2f} to {100 * high:+.2f}"
     moved = after / new.runs - before / old.runs
     lost, gained = np.flatnonzero(moved <= -0.5), np.flatnonzero(moved >= 0.5)
     return f"{told}; {_questions('lost', old, lost)}; {_questions('gained', old, gained)}."

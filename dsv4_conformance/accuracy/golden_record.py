@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from dsv4_conformance.accuracy.records import AccuracyRun, json_line
-from dsv4_conformance.accuracy.tally import Tally, tally
+from dsv4_conformance.accuracy.soundness import other_models
+from dsv4_conformance.accuracy.tally import Tally, pass_digests, tally
 from dsv4_conformance.errors import BadInput
 
 FORMAT = "dsv4-accuracy-golden/1"
@@ -41,7 +43,8 @@ class Row:
 @dataclass(frozen=True)
 class Golden:
     """A golden. ``runs``: passes, the same for every question; ``passes``: right answers of each pass; ``simulated``:
-    made with the simulated server, so that it says nothing about any model."""
+    made with the simulated server, so that it says nothing about any model; ``digests``: of each pass, by which it is
+    known again (``pass_digests``), none in goldens of earlier versions."""
 
     name: str
     task: str
@@ -54,6 +57,7 @@ class Golden:
     provenance: dict[str, str]
     passes: tuple[int, ...]
     rows: tuple[Row, ...]
+    digests: tuple[str, ...] = ()
 
     @property
     def items(self) -> tuple[str, ...]:
@@ -109,7 +113,8 @@ class Golden:
         return hashlib.sha256(json_line(self._content()).encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
-        head = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+        head = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("rows", "digests")}
+        head |= {"digests": list(self.digests)} if self.digests else {}
         head |= {"fingerprint": dict(sorted(self.fingerprint.items())), "passes": list(self.passes)}
         head |= {"provenance": dict(sorted(self.provenance.items()))}
         return {"format": FORMAT, **head, "columns": list(COLUMNS), "rows": [list(_values(row)) for row in self.rows]}
@@ -124,6 +129,7 @@ class Golden:
         return f'{json.dumps(head, indent=2, ensure_ascii=False)[:-2]},\n  {passes},\n  "rows": [\n{rows}\n  ]\n}}\n'
 
 
+_GOLDEN = TypeAdapter(Golden)
 COLUMNS = tuple(f.name for f in fields(Row))
 
 
@@ -150,8 +156,17 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
         first = run.header.items[int(np.argmax(counted.errors > 0))]
         raise BadInput(
             f"{int(counted.errors.sum())} requests of the run got no usable reply ({first} first); a golden has no "
-            "holes: remove their lines from the run's file and run it again."
+            "holes: make the run again with --retry-errors, which asks these requests again and no others."
         )
+    for kind in ("filtered", "malformed"):
+        if (column := getattr(counted, kind)).any():
+            first = run.header.items[int(np.argmax(column > 0))]
+            raise BadInput(
+                f"{int(column.sum())} replies of the run are {kind} ({first} first); mend the trusted server and make "
+                "the run anew, since nothing can be compared with a golden of these."
+            )
+    if told := other_models(run):
+        raise BadInput(f"{_capital(told)}; a golden is of one model.")
     header = run.header
     counts = ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")
     rows = tuple(
@@ -176,7 +191,12 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
         provenance=provenance,
         passes=tuple(counted.passes),
         rows=rows,
+        digests=pass_digests(run, runs),
     )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def parse(text: str, where: str) -> Golden:
@@ -190,10 +210,13 @@ def parse(text: str, where: str) -> Golden:
     if known != FORMAT:
         raise BadInput(f"{where} has format {known!r}, and this version reads {FORMAT!r}; give an accuracy golden.")
     try:
-        rows = tuple(Row(**dict(zip(content["columns"], row, strict=True))) for row in content["rows"])
-        head = {f.name: content[f.name] for f in fields(Golden) if f.name not in ("rows", "passes")}
-        golden = Golden(**head, passes=tuple(content["passes"]), rows=rows)
+        rows = [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
+        golden = _GOLDEN.validate_json(json.dumps({**content, "rows": rows}), strict=True)
         stored, totals = content["content_sha256"], content["totals"]
+    except ValidationError as error:
+        first = error.errors()[0]
+        told = f"{'.'.join(map(str, first['loc']))}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        raise BadInput(f"{where} is malformed ({told}); restore it from version control.") from None
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{where} is malformed ({error}); restore it from version control.") from None
     if problem := _inconsistent(golden, stored, totals):
@@ -206,6 +229,8 @@ def _inconsistent(golden: Golden, stored: str, totals: dict[str, Any]) -> str:
         counts = [getattr(row, name) for name in ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")]
         if min(counts) < 0 or max(counts) > golden.runs or sum(counts[:4]) > golden.runs:
             return f"has counts for {row.item} that {golden.runs} passes cannot give"
+    if golden.runs < 2 or not golden.rows:
+        return "has fewer than 2 passes or no question"
     if len(set(golden.items)) != len(golden.items) or len(golden.passes) != golden.runs:
         return "names a question twice or lacks a pass"
     if sum(golden.passes) != int(golden.counts("correct").sum()) or totals != golden.totals():

@@ -33,19 +33,21 @@ def lm_eval_without_torch() -> Iterator[None]:
     """While this lasts, lm-eval can be imported and used. Raises BadInput where it is not installed.
 
     ``simple_evaluate`` describes the machine when it is done, and for that imports torch and transformers wherever they
-    are installed. Nothing here reads that description, and torch alone would cost seconds, so it is left out.
+    are installed. Nothing here reads that description, and torch alone would cost seconds, so it is left out; so is
+    its question to git, which complains on stderr where there is no checkout.
     """
     logger = logging.getLogger("lm_eval")
     level = logger.level
     with torch_ignored():
         evaluator = _evaluator()
-        describe = evaluator.add_env_info
+        describe, commit = evaluator.add_env_info, evaluator.get_git_commit_hash
         logger.setLevel(logging.ERROR)
         evaluator.add_env_info = lambda storage: None
+        evaluator.get_git_commit_hash = lambda: None
         try:
             yield
         finally:
-            evaluator.add_env_info = describe
+            evaluator.add_env_info, evaluator.get_git_commit_hash = describe, commit
             logger.setLevel(level)
 
 

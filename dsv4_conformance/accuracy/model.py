@@ -19,9 +19,10 @@ from dsv4_conformance.accuracy.client import Endpoint
 from dsv4_conformance.accuracy.fingerprint import sha256
 from dsv4_conformance.accuracy.journal import Journal
 from dsv4_conformance.accuracy.pump import Job, pump
+from dsv4_conformance.accuracy.reading import Edited
 from dsv4_conformance.accuracy.records import Answer
 from dsv4_conformance.accuracy.tasks import Task
-from dsv4_conformance.errors import BadInput, HarnessError
+from dsv4_conformance.errors import HarnessError
 
 Prompts = list[tuple[str, str]]
 """(item, hash of the rendered prompt) in the items' order."""
@@ -66,7 +67,7 @@ class EndpointLM(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """The text of each reply, in order; empty where it may not be scored. ``requests``: lm-eval's instances.
 
-        Raises ServerGone, and BadInput where the file holds answers to other requests.
+        Raises ServerGone, and Edited where the file holds answers to other requests.
         """
         jobs = list(self._jobs(requests))
         first = [job for job in jobs if job.repeat == 0]
@@ -118,9 +119,9 @@ class EndpointLM(LM):  # type: ignore[misc]
         for job in jobs:
             request = known.get((job.item, job.repeat))
             if request is not None and request != sha256(job.body().decode()):
-                raise BadInput(
+                raise Edited(
                     f"{journal.path} answers another request for {job.item}, repeat {job.repeat}, than this run would "
-                    "send; use another --results."
+                    "send; use another --results folder."
                 )
 
     def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:

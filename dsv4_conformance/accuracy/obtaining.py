@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from dsv4_conformance.accuracy import golden_files
 from dsv4_conformance.accuracy.comparable import differing_fields
@@ -75,11 +76,15 @@ def judgement_of(
     weights: str = "undeclared",
     verify: bool = True,
     quiet: bool = False,
+    notes: Mapping[str, str] | None = None,
+    same_build: bool = False,
+    run: str = "",
 ) -> Judgement:
     """Run ``task`` against the server at ``url`` and judge it, with as many looks as it takes.
 
     ``folder`` is the golden folder, ``answers`` keeps the answers: those that are there are not asked for again.
-    ``verify``: the questions must be the known ones. What cannot be compared is found before anything is asked.
+    ``verify``: the questions must be the known ones. ``notes``, ``same_build`` and ``run`` as in Settings.
+    What cannot be compared is found before anything is asked.
     Raises BadInput for a server or data that cannot be used, NoGolden where there is none, probe.NotAsAsked and
     pump.ServerGone as run_task does.
     """
@@ -113,6 +118,9 @@ def judgement_of(
             verify=verify,
             quiet=quiet,
             check=check,
+            notes=notes or {},
+            same_build=same_build,
+            run=run or uuid4().hex,
         )
         try:
             found = judge(golden, run_task(settings).run, rule, profile)

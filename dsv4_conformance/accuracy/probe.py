@@ -6,8 +6,10 @@ Five small requests. They cost a second and save the hours of a run that could n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from dsv4_conformance.accuracy.bodies import body_bytes, request_body
@@ -16,6 +18,8 @@ from dsv4_conformance.accuracy.replies import Reply
 from dsv4_conformance.errors import BadInput
 
 NUMBERS = "Write twelve random numbers between 1 and 1000, separated by commas, and nothing else."
+TOLD_OF_A_MODEL = ("owned_by", "root", "max_model_len")
+"""Fields of a model's entry in the server's list that say something of the build; others change at every request."""
 SUM = "What is 17 + 25? Give only the number."
 
 
@@ -29,7 +33,8 @@ class Probe:
 
     ``model``: the name to ask for. ``served``: the name in the replies. ``seeds``: "honoured", "no effect" (every reply
     is another) or "all the same" (no seed changes anything, so repeats are copies). ``thinking``: "on" or "off", as
-    seen in a reply. ``template``: prompt tokens of two fixed messages, which change with the chat template.
+    seen in a reply. ``template``: prompt tokens of two fixed messages, which change with the chat template. ``says``:
+    what the server tells of itself, such as its version and the weights it loaded; empty where it tells nothing.
     """
 
     model: str
@@ -37,6 +42,7 @@ class Probe:
     seeds: str
     thinking: str
     template: str
+    says: dict[str, str] = field(default_factory=dict)
 
     def observed(self) -> dict[str, str]:
         """What goes into a run's header without having to match."""
@@ -58,7 +64,8 @@ def probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any], seed:
 
 async def _probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any], seed: int) -> Probe:
     async with Client(endpoint) as client:
-        name = await _model(client, model)
+        name, says = await _model(client, model)
+        says |= await _version(client)
 
         async def ask(text: str, seed: int, **other: Any) -> Reply:
             prompt = json.dumps([{"role": "user", "content": text}]) if endpoint.kind == "chat" else text
@@ -69,20 +76,27 @@ async def _probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any]
         thought = await ask(SUM, seed)
         if thought.error:
             raise BadInput(f"{endpoint.path} does not answer the run's settings: {thought.error}.")
+        if thought.odd:
+            raise BadInput(f"{endpoint.path} answers in a form that cannot be used: {thought.told}; mend the server.")
         drawn = await asyncio.gather(*(ask(NUMBERS, seed + n, **short) for n in (0, 0, 1, 2)))
     for reply in drawn:
         if reply.error:
             raise BadInput(f"{endpoint.path} does not answer a small request: {reply.error}.")
+    systems = {reply.system for reply in (thought, *drawn)}
+    if len(systems) == 1 and "" not in systems:
+        says["system_fingerprint"] = systems.pop()
     return Probe(
         model=name,
         served=thought.served or name,
         seeds=_seeds([reply.reasoning + reply.text for reply in drawn]),
         thinking=_thinking(thought, settings),
         template=f"{_tokens(thought)}, {_tokens(drawn[0])} prompt tokens",
+        says=dict(sorted(says.items())),
     )
 
 
-async def _model(client: Client, wanted: str | None) -> str:
+async def _model(client: Client, wanted: str | None) -> tuple[str, dict[str, str]]:
+    """The model to ask for, and what its entry in the server's list says."""
     url = f"{client.endpoint.root}/models"
     try:
         status, content = await client.get(url)
@@ -93,14 +107,31 @@ async def _model(client: Client, wanted: str | None) -> str:
     if status in (401, 403):
         raise BadInput(f"{url} wants a key (HTTP {status}); set OPENAI_API_KEY.")
     listed = content.get("data") if isinstance(content, dict) else None
-    names = [str(entry["id"]) for entry in listed or [] if isinstance(entry, dict) and "id" in entry]
+    entries = {str(e["id"]): e for e in listed if isinstance(e, dict) and "id" in e} if isinstance(listed, list) else {}
+    names = list(entries)
     if wanted is None:
         if len(names) == 1:
-            return names[0]
+            return names[0], _told(entries[names[0]], TOLD_OF_A_MODEL)
         raise BadInput(f"{url} lists {', '.join(names) or 'no model'}; say which with --model.")
     if names and wanted not in names:
         raise BadInput(f"The server has no model {wanted!r} but {', '.join(names)}; correct --model.")
-    return wanted
+    return wanted, _told(entries.get(wanted), TOLD_OF_A_MODEL)
+
+
+async def _version(client: Client) -> dict[str, str]:
+    """The engine's version as vLLM and TensorRT-LLM (/version) or SGLang (/get_server_info) tell it; else nothing."""
+    base = client.endpoint.root.rpartition("/")[0]
+    for path in ("version", "get_server_info"):
+        with contextlib.suppress(OSError, TimeoutError):
+            status, content = await client.get(f"{base}/{path}", timeout_s=5.0)
+            if status == 200 and (told := _told(content, ("version", "model_path"))):
+                return told
+    return {}
+
+
+def _told(value: Any, names: Iterable[str]) -> dict[str, str]:
+    found = value if isinstance(value, dict) else {}
+    return {name: str(found[name])[:200] for name in names if isinstance(found.get(name), str | int | float)}
 
 
 def _seeds(replies: list[str]) -> str:

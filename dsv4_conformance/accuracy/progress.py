@@ -42,7 +42,14 @@ class Score:
         if not self.answered:
             return "-"
         share = f"{100 * self.correct / self.answered:.2f} %"
-        named = {"truncated": "truncated", "empty": "empty", "no_answer": "without answer", "error": "failed"}
+        named = {
+            "truncated": "truncated",
+            "empty": "empty",
+            "no_answer": "without answer",
+            "filtered": "filtered",
+            "malformed": "malformed",
+            "error": "failed",
+        }
         odd = [f"{self.statuses[status]} {name}" for status, name in named.items() if self.statuses[status]]
         return ", ".join([f"{share} right", *odd])
 

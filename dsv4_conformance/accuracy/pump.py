@@ -74,6 +74,8 @@ def answer_of(task: Task, job: Job, body: bytes, reply: Reply) -> Answer:
     """The record of one reply."""
     if reply.error:
         scored = Scored("error", None, -1, False)
+    elif reply.odd:
+        scored = Scored(reply.odd, None, -1, False)
     else:
         scored = task.score(reply.text, job.target, finish_reason=reply.finish_reason)
     return Answer(
@@ -92,10 +94,10 @@ def answer_of(task: Task, job: Job, body: bytes, reply: Reply) -> Answer:
         reasoning_tokens=reply.reasoning_tokens,
         text=reply.text,
         reasoning=reply.reasoning,
-        error=reply.error,
+        error=reply.error or reply.told,
         prompt=job.prompt,
         expected=job.target,
         served=reply.served,
         tries=reply.tries,
-        seconds=round(reply.seconds, 3),
+        seconds=round(reply.seconds, 6),
     )

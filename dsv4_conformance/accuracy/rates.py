@@ -19,31 +19,50 @@ from dsv4_conformance.accuracy.tally import Counts, Tally
 
 @dataclass(frozen=True)
 class Finding:
-    """What one gate found: ``sentence`` in plain words, ``numbers`` for programs; ``warns``: no failure, yet look."""
+    """What one gate found: ``sentence`` in plain words, ``numbers`` for programs; ``warns``: no failure, yet look.
+
+    ``items``: the questions that it is about, more often hit than in the golden, the most often hit first, each with
+    its counts in words.
+    """
 
     gate: str
     verdict: Verdict
     sentence: str
     warns: bool = False
     numbers: dict[str, float] = field(default_factory=dict)
+    items: tuple[str, ...] = ()
+
+
+COLUMNS = {"no_answer": ("empty", "no_answer"), "malformed": ("filtered", "malformed")}
+"""Kinds of replies that one gate counts together; a gate that is not named here counts its own kind."""
 
 
 def findings(golden: Golden, tally: Tally, rule: Rule) -> Iterator[Finding]:
     """One finding per separate gate."""
     yield _rate("truncated", "cut off at the token limit", golden, tally, rule, rule.truncated)
     yield _rate("no_answer", "without an answer that can be read", golden, tally, rule, rule.no_answer)
-    yield _errors(tally, rule)
+    yield _rate("malformed", "filtered, or without a text, or without an end", golden, tally, rule, rule.no_answer)
+    yield _errors(golden, tally)
     yield _form(golden, tally, rule)
     yield _tokens(golden, tally, rule)
 
 
-def _counts(source: Golden | Tally, column: str) -> Counts:
-    return source.counts(column) if isinstance(source, Golden) else np.asarray(getattr(source, column))
+def _counts(source: Golden | Tally, gate: str) -> Counts:
+    """Per question. A golden has no filtered or malformed replies: none is recorded from a run that has."""
+    found = np.zeros(len(source.rows if isinstance(source, Golden) else source.correct), dtype=np.int64)
+    for column in COLUMNS.get(gate, (gate,)):
+        if not isinstance(source, Golden):
+            found += getattr(source, column)
+        elif gate not in ("malformed", "errors"):
+            found += source.counts(column)
+    return found
 
 
-def _total(source: Golden | Tally, gate: str) -> int:
-    columns = ("empty", "no_answer") if gate == "no_answer" else (gate,)
-    return int(sum(_counts(source, column).sum() for column in columns))
+def _items(golden: Golden, tally: Tally, gate: str) -> tuple[str, ...]:
+    now, before = _counts(tally, gate), _counts(golden, gate)
+    more = now / tally.repeats - before / golden.runs
+    order = sorted(np.flatnonzero((now > 0) & (more > 0)), key=lambda i: (-more[i], i))
+    return tuple(f"{golden.items[i]} {now[i]}/{tally.repeats}, golden {before[i]}/{golden.runs}" for i in order)
 
 
 def _rate(gate: str, what: str, golden: Golden, tally: Tally, rule: Rule, cap: float) -> Finding:
@@ -51,37 +70,42 @@ def _rate(gate: str, what: str, golden: Golden, tally: Tally, rule: Rule, cap: f
 
     On a fixed set of questions a total spreads less than a binomial one, so that both tests err on the safe side.
     """
-    count, before = _total(tally, gate), _total(golden, gate)
+    count, before = int(_counts(tally, gate).sum()), int(_counts(golden, gate).sum())
     rate, standard = count / tally.answers, before / golden.answers
     p_golden = fisher_more(count, tally.answers, before, golden.answers)
     p_cap = binomial_more(count, tally.answers, max(cap, standard))
     told = f"{count} of {tally.answers:,} replies {what} ({100 * rate:.2f} %; golden {100 * standard:.2f} %"
     parts = f", {int(tally.empty.sum())} of them without any text" if gate == "no_answer" and tally.empty.any() else ""
+    parts += f", {int(tally.filtered.sum())} of them filtered" if gate == "malformed" and count else ""
     failed = p_golden < rule.rate_alpha or p_cap < rule.rate_alpha
     against = f"surely above the golden (p = {p_golden:.1g})" if p_golden < rule.rate_alpha else "surely above the cap"
     end = f": {against})" if failed else f"; above the cap of {100 * cap:g} %)" if rate > cap else ")"
     numbers = {"count": count, "rate": rate, "golden_rate": standard, "p_golden": p_golden, "p_cap": p_cap}
-    return Finding(gate, Verdict.FAIL if failed else Verdict.PASS, told + parts + end, rate > cap, numbers)
+    warns = rate > cap or (gate == "malformed" and count > 0)
+    items = _items(golden, tally, gate)
+    return Finding(gate, Verdict.FAIL if failed else Verdict.PASS, told + parts + end, warns, numbers, items)
 
 
-def _errors(tally: Tally, rule: Rule) -> Finding:
+def _errors(golden: Golden, tally: Tally) -> Finding:
     """Never fails: too many errors make the comparison invalid before this, few widen the verdict on the score."""
     count = int(tally.errors.sum())
     told = f"{count} of {tally.answers:,} requests got no usable reply"
     if count:
         told += "; the score's verdict holds whether they count as right or as wrong, or there is none"
-    return Finding("errors", Verdict.PASS, told, count > 0, {"count": count, "rate": count / tally.answers})
+    numbers = {"count": count, "rate": count / tally.answers}
+    return Finding("errors", Verdict.PASS, told, count > 0, numbers, _items(golden, tally, "errors"))
 
 
 def _form(golden: Golden, tally: Tally, rule: Rule) -> Finding:
     """Warns if more answers than before stand in another form than asked for: a template or a prompt broke."""
-    count, before = _total(tally, "fallback"), _total(golden, "fallback")
+    count, before = int(_counts(tally, "fallback").sum()), int(_counts(golden, "fallback").sum())
     p = fisher_more(count, tally.answers, before, golden.answers)
     told = (
         f"{count} of {tally.answers:,} answers read by a fall-back rule ({100 * count / tally.answers:.2f} %; golden "
         f"{100 * before / golden.answers:.2f} %)"
     )
-    return Finding("form", Verdict.PASS, told, p < rule.rate_alpha, {"count": count, "p_golden": p})
+    numbers = {"count": count, "p_golden": p}
+    return Finding("form", Verdict.PASS, told, p < rule.rate_alpha, numbers, _items(golden, tally, "fallback"))
 
 
 def _tokens(golden: Golden, tally: Tally, rule: Rule) -> Finding:

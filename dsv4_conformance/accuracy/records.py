@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from dsv4_conformance.errors import BadInput
+from pydantic import Field
 
-SCHEMA = "dsv4-accuracy/1"
+SCHEMA = "dsv4-accuracy/2"
 
-Status = Literal["ok", "truncated", "empty", "no_answer", "error"]
+Status = Literal["ok", "truncated", "empty", "no_answer", "filtered", "malformed", "error"]
 """How a request ended. ``ok``: an answer could be read. ``truncated``: the token limit was reached, whatever the text
-says. ``empty``: the server finished with no text. ``no_answer``: text in which the parser found none. ``error``: no
-usable reply, after the retries; not the model's doing. Only ``ok`` can be correct."""
+says. ``empty``: the server finished with no text. ``no_answer``: text in which the parser found none. ``filtered``: a
+content filter cut in. ``malformed``: the reply's content is no text, or it does not say that it came to its end.
+``error``: no usable reply, after the retries; not the model's doing. Only ``ok`` can be correct."""
+
+Whole = Annotated[int, Field(ge=0)]
 
 EndpointKind = Literal["chat", "completions"]
 
@@ -33,11 +34,12 @@ class Answer:
     ``prompt`` that of the rendered prompt alone, the same for every repeat, seed and model. ``fallback`` is the
     parser's level: 0 where the answer stood as asked for, -1 where there is none. Token counts are the server's, None
     where it gave none. ``served`` is the model name in the reply; ``tries`` and ``seconds`` include retries and waits.
+    ``error``: what was wrong with the reply, empty if nothing was.
     """
 
     task: str
     item: str
-    repeat: int
+    repeat: Whole
     request: str
     status: Status
     correct: bool
@@ -45,16 +47,16 @@ class Answer:
     fallback: int
     finish_reason: str | None
     seed: int | None
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    reasoning_tokens: int | None
+    prompt_tokens: Whole | None
+    completion_tokens: Whole | None
+    reasoning_tokens: Whole | None
     text: str
     reasoning: str
     error: str
     prompt: str = ""
     expected: str = ""
     served: str = ""
-    tries: int = 1
+    tries: Whole = 1
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -72,8 +74,10 @@ class RunHeader:
     """What was asked, of whom and how.
 
     ``fingerprint`` holds everything that must be equal before two runs may be compared (``fingerprint_hash``);
-    ``observed`` what the probe of the server found and need not be equal; ``notes`` what the user said about the
-    server. ``seed`` is the base: repeat r is asked with seed + r. ``items`` are the ids that each repeat must answer.
+    ``observed`` what the probe of the server found and need not be equal. ``url``, ``server`` (what it says of itself:
+    its version, the weights it loaded) and ``notes`` (what the user said of it) tell builds apart: answers of another
+    one are not added. ``seed`` is the base: repeat r is asked with seed + r. ``items`` are the ids that each repeat
+    must answer.
     """
 
     task: str
@@ -86,6 +90,8 @@ class RunHeader:
     versions: dict[str, str]
     observed: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    url: str = ""
+    server: dict[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
 
     @property
@@ -93,13 +99,42 @@ class RunHeader:
         """SHA-256 of the fingerprint, independent of the order of its fields."""
         return fingerprint_hash(self.fingerprint)
 
+    @property
+    def build(self) -> dict[str, str]:
+        """What tells the build that answers from others, in the words of the user."""
+        notes = {f"--note {name}": text for name, text in self.notes.items()}
+        return {"--endpoint": self.url, **notes, **{f"the server's {name}": text for name, text in self.server.items()}}
+
+
+@dataclass(frozen=True)
+class Session:
+    """One process's share of a run: whom it asked and when. ``run`` is the same for processes that work together.
+
+    ``build`` as in RunHeader. ``answers``: how many of the run's answers are from it; counted, not in the file.
+    """
+
+    run: str
+    started: str
+    build: dict[str, str]
+    answers: int = 0
+
 
 @dataclass(frozen=True)
 class AccuracyRun:
-    """A run as far as it got: one answer per (item, repeat), the last one written where there are several."""
+    """A run as far as it got: one answer per (item, repeat), the last one written where there are several.
+
+    ``sessions``: the processes that asked, the first one first; none for a run that was made in memory.
+    ``seal``: the header's, under which the lines are sealed.
+    """
 
     header: RunHeader
     answers: tuple[Answer, ...]
+    sessions: tuple[Session, ...] = field(default=(), compare=False)
+    seal: str = field(default="", compare=False)
+
+    def reused(self, run: str) -> int:
+        """How many answers are of another run than ``run``."""
+        return sum(session.answers for session in self.sessions if session.run != run)
 
     @property
     def repeats(self) -> int:
@@ -120,7 +155,8 @@ def fingerprint_hash(fingerprint: dict[str, str]) -> str:
 def differing(ours: RunHeader, theirs: RunHeader) -> list[tuple[str, str, str]]:
     """(field, ours, theirs) for everything that forbids adding the answers of one run to the other's.
 
-    Fields of the fingerprint are named ``fingerprint.temperature``. Start, versions, observations and notes may differ.
+    Fields of the fingerprint are named ``fingerprint.temperature``. Start, versions and observations may differ; what
+    tells builds apart is compared by itself (``other_build``).
     """
     found = [
         (name, json_line(getattr(ours, name)), json_line(getattr(theirs, name)))
@@ -134,79 +170,18 @@ def differing(ours: RunHeader, theirs: RunHeader) -> list[tuple[str, str, str]]:
     return found
 
 
-def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> AccuracyRun:
-    """The run in the file ``path``.
-
-    To save memory, ``reasoning=False`` puts a short hash in place of each reasoning, ``texts=False`` in place of each
-    text as well: what was empty stays empty, and what was equal stays equal.
-
-    A last line without its newline is what a killed run leaves behind, and is ignored. Raises BadInput if the file
-    cannot be read, holds no run, is of another schema, or is damaged inside.
-    """
-    path = Path(path)
-    header: RunHeader | None = None
-    answers: dict[tuple[str, int], Answer] = {}
-    for number, value in _whole_lines(path):
-        if header is None:
-            header = _header(path, value)
-            continue
-        answer = _answer(path, number, value)
-        if not (texts and reasoning):
-            text = answer.text if texts else _digest(answer.text)
-            answer = replace(answer, text=text, reasoning=_digest(answer.reasoning))
-        answers.pop(answer.key, None)
-        answers[answer.key] = answer
-    if header is None:
-        raise BadInput(f"{path} holds no accuracy run; give the file that `dsv4-conformance accuracy run` wrote.")
-    return AccuracyRun(header, tuple(answers.values()))
+def other_build(ours: dict[str, str], theirs: dict[str, str]) -> list[tuple[str, str, str]]:
+    """(field, ours, theirs) in which two builds differ; "(absent)" where one says nothing."""
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    pairs = [(name, ours.get(name, "(absent)"), theirs.get(name, "(absent)")) for name in names]
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def _whole_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith("\n"):
-                    return
-                try:
-                    yield number, json.loads(line)
-                except ValueError:
-                    raise BadInput(f"{path} is damaged at line {number}: it is not JSON.") from None
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}); give the file of an accuracy run.") from None
-
-
-def _header(path: Path, value: Any) -> RunHeader:
-    if not isinstance(value, dict) or value.get("kind") != "header" or "schema" not in value:
-        raise BadInput(f"{path} holds no accuracy run: its first line is no header.")
-    if value["schema"] != SCHEMA:
-        raise BadInput(
-            f"{path} has schema {value['schema']!r} and this version reads {SCHEMA!r}; use the dsv4-conformance "
-            "version that wrote it."
-        )
-    try:
-        return RunHeader(**{**_known(RunHeader, value), "items": tuple(value["items"])})
-    except (KeyError, TypeError) as error:
-        raise BadInput(f"{path} is damaged at line 1: {error}.") from None
-
-
-def _answer(path: Path, number: int, value: Any) -> Answer:
-    if not isinstance(value, dict) or value.get("kind") != "answer":
-        raise BadInput(f"{path} is damaged at line {number}: it is no answer; the file may hold more than one run.")
-    if value.get("status") not in get_args(Status):
-        raise BadInput(f"{path} is damaged at line {number}: status {value.get('status')!r} is unknown.")
-    try:
-        return Answer(**_known(Answer, value))
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"{path} is damaged at line {number}: {error}.") from None
-
-
-def _known(kind: type, value: dict[str, Any]) -> dict[str, Any]:
-    # Within a schema version fields are only added, so an older reader ignores what it does not know.
-    return {f.name: value[f.name] for f in fields(kind) if f.name in value}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
+def seal(header: str, content: dict[str, Any]) -> str:
+    """SHA-256 of one line's ``content`` under the header's seal (the header's own: under ""): an edit breaks it."""
+    return hashlib.sha256(
+        (header + json_line(dict(sorted(content.items())))).encode("utf-8", "surrogatepass")
+    ).hexdigest()
 
 
 def json_line(value: Any) -> str:

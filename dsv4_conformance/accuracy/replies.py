@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from dsv4_conformance.accuracy.records import EndpointKind
+from dsv4_conformance.accuracy.tasks import CUT
 
-BROKEN_OFF = frozenset({"abort", "error", "cancelled"})
+BROKEN_OFF = frozenset({"abort", "error", "cancelled", "timeout"})
 """Finish reasons of engines that gave a request up; nothing the model said."""
+ENDED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn", *CUT})
+"""Finish reasons of a reply that came to an end or to the token limit."""
 
 
 @dataclass(frozen=True)
 class Reply:
     """What came of a request. ``error`` is empty, or one sentence, and then nothing else of the reply counts.
 
-    ``refused`` marks an error that is the request's own fault and would come again.
+    ``refused`` marks an error that is the request's own fault and would come again. ``odd``: how a reply that arrived
+    is no answer of the model all the same, and ``told`` why; asking again would bring it again.
     """
 
     text: str = ""
@@ -26,6 +30,9 @@ class Reply:
     completion_tokens: int | None = None
     reasoning_tokens: int | None = None
     served: str = ""
+    system: str = ""
+    odd: Literal["", "filtered", "malformed"] = ""
+    told: str = ""
     error: str = ""
     refused: bool = False
     tries: int = 1
@@ -55,21 +62,56 @@ def reply_from(content: bytes, kind: EndpointKind) -> Reply:
     finish_reason = choice.get("finish_reason")
     if finish_reason in BROKEN_OFF:
         raise Again(f"the server broke off the reply (finish_reason {finish_reason})")
-    text = said.get("content") if kind == "chat" else said.get("text")
-    reasoning = said.get("reasoning_content") or said.get("reasoning")
-    text, reasoning = _apart(text if isinstance(text, str) else "", reasoning if isinstance(reasoning, str) else "")
+    text, parts, problem = _text(said.get("content") if kind == "chat" else said.get("text"))
+    reasoning = said.get("reasoning_content") or said.get("reasoning") or parts
+    text, reasoning = _apart(text, reasoning if isinstance(reasoning, str) else "")
+    odd: Literal["", "filtered", "malformed"] = ""
+    if finish_reason == "content_filter":
+        odd, problem = "filtered", "a content filter cut in (finish_reason content_filter)"
+    elif problem and finish_reason not in CUT:
+        odd = "malformed"
+    elif finish_reason not in ENDED:
+        odd, problem = "malformed", f"the reply does not say that it came to its end (finish_reason {finish_reason!r})"
     usage = _object(value.get("usage"))
     details = _object(usage.get("completion_tokens_details"))
     reasoning_tokens = _count(details.get("reasoning_tokens"))
     return Reply(
-        text=text,
-        reasoning=reasoning,
+        text=_clean(text),
+        reasoning=_clean(reasoning),
         finish_reason=finish_reason if isinstance(finish_reason, str) else None,
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         reasoning_tokens=_count(usage.get("reasoning_tokens")) if reasoning_tokens is None else reasoning_tokens,
-        served=str(value.get("model") or ""),
+        served=_clean(str(value.get("model") or "")),
+        system=_clean(str(value.get("system_fingerprint") or "")),
+        odd=odd,
+        told=_clean(problem) if odd else "",
     )
+
+
+def _text(content: Any) -> tuple[str, str, str]:
+    """(text, reasoning, what is wrong) of a message's content: a text, nothing, or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", "", ""
+    if not isinstance(content, list):
+        return "", "", f"the reply's content is no text but {json.dumps(content)[:60]}"
+    texts, thoughts, problem = [], [], ""
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(part, str):
+            texts.append(part)
+        elif kind in ("text", "output_text") and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind in ("thinking", "reasoning"):
+            thoughts.append(_text(part.get(kind) or part.get("text"))[0])
+        else:
+            problem = problem or f"a part of the reply's content is no text but {json.dumps(part)[:60]}"
+    return "".join(texts), "".join(thoughts), problem
+
+
+def _clean(text: str) -> str:
+    """Half characters, which JSON can spell and UTF-8 cannot, as question marks."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _apart(text: str, reasoning: str) -> tuple[str, str]:

@@ -7,20 +7,23 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from dsv4_conformance import __version__
 from dsv4_conformance.accuracy import data
-from dsv4_conformance.accuracy.bodies import settings_of
+from dsv4_conformance.accuracy.bodies import overrides_of, settings_of
 from dsv4_conformance.accuracy.client import Endpoint
 from dsv4_conformance.accuracy.fingerprint import fingerprint
 from dsv4_conformance.accuracy.harness import generation_of, lm_eval_without_torch
 from dsv4_conformance.accuracy.journal import Journal
 from dsv4_conformance.accuracy.probe import probe
 from dsv4_conformance.accuracy.progress import Display, Score
-from dsv4_conformance.accuracy.records import AccuracyRun, RunHeader, load
+from dsv4_conformance.accuracy.reading import load
+from dsv4_conformance.accuracy.records import AccuracyRun, RunHeader
 from dsv4_conformance.accuracy.tasks import TASK_FILES, Task, task, task_file
 from dsv4_conformance.errors import BadInput, HarnessError
 
@@ -34,6 +37,8 @@ class Settings:
     ``generation`` overrides the task file's generation settings, under lm-eval's names; ``limit`` asks the first
     questions only. ``weights`` is the declared revision and accuracy class, part of the fingerprint; ``notes`` is what
     else to remember of the server. ``retry_errors`` asks again what got no usable reply in an earlier attempt.
+    ``questions`` are the ids of those to ask, all if there are none; such a run has a file of its own. ``same_build``:
+    answers from another address or under other notes are of the same build. ``run`` names the run for its sessions.
     ``check`` is shown the header before any question is asked, and may raise.
     """
 
@@ -51,8 +56,14 @@ class Settings:
     retry_errors: bool = False
     quiet: bool = False
     check: Callable[[RunHeader], None] | None = None
+    questions: tuple[str, ...] = ()
+    same_build: bool = False
+    run: str = field(default_factory=lambda: uuid4().hex)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "generation", overrides_of(self.generation))
+        if self.questions and self.limit:
+            raise BadInput("--questions and --limit both say which questions to ask; give one of them.")
         for name in ("repeats", "limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -67,11 +78,22 @@ class Finished:
     path: Path
     score: Score
 
+    @property
+    def asked(self) -> int:
+        """Requests that were made in this process."""
+        return self.score.new
+
+    @property
+    def reused(self) -> int:
+        """Answers that stood in the file before."""
+        return self.score.answered - self.score.new
+
 
 def run_task(settings: Settings) -> Finished:
     """Run a task, or go on with it: answers that ``settings.results`` holds already are not asked for again.
 
-    The file is ``<results>/<task>.jsonl``. Raises BadInput for unusable settings, data or server, probe.NotAsAsked for
+    The file is ``<results>/<task>.jsonl``; that of chosen questions has a hash of their ids in its name.
+    Raises BadInput for unusable settings, data or server, probe.NotAsAsked for
     a server that does not think as asked, pump.ServerGone when nothing is answered any more.
     """
     with lm_eval_without_torch():
@@ -93,8 +115,9 @@ def run_task(settings: Settings) -> Finished:
         evaluated.set_config("generation_kwargs", generation)
         body = settings_of(generation)
         found = probe(settings.endpoint, settings.model, body, settings.seed)
-        path = settings.results / f"{wanted.name}.jsonl"
-        count = min(settings.limit or len(questions.rows), len(questions.rows))
+        chosen = _places(settings, [row.id for row in questions.rows])
+        path = settings.results / f"{_stem(settings)}.jsonl"
+        count = len(chosen) or min(settings.limit or len(questions.rows), len(questions.rows))
 
         def journal(prompts: Prompts) -> Journal:
             header = RunHeader(
@@ -116,10 +139,12 @@ def run_task(settings: Settings) -> Finished:
                 versions=_versions(),
                 observed={**found.observed(), "data": questions.note or questions.kind},
                 notes=dict(settings.notes),
+                url=settings.endpoint.root,
+                server=found.says,
             )
             if settings.check is not None:
                 settings.check(header)
-            return Journal(path, header)
+            return Journal(path, header, settings.run, same_build=settings.same_build)
 
         with Display(wanted.name, count * settings.repeats, quiet=settings.quiet) as display:
             model = EndpointLM(
@@ -137,6 +162,7 @@ def run_task(settings: Settings) -> Finished:
                 task_manager=manager,
                 apply_chat_template=settings.endpoint.kind == "chat",
                 limit=settings.limit,
+                samples={file: chosen} if chosen else None,
                 bootstrap_iters=0,
                 log_samples=False,
                 random_seed=None,
@@ -145,6 +171,19 @@ def run_task(settings: Settings) -> Finished:
             )
         _agree(results["results"][file]["exact_match,all"], display.score, wanted)
         return Finished(load(path, texts=False), path, display.score)
+
+
+def _places(settings: Settings, ids: list[str]) -> list[int]:
+    """Where the chosen questions stand, in the set's order."""
+    if unknown := [item for item in settings.questions if item not in ids]:
+        raise BadInput(f"There is no question {unknown[0]!r} in {settings.task}; ids run from {ids[0]} to {ids[-1]}.")
+    return [place for place, item in enumerate(ids) if item in settings.questions]
+
+
+def _stem(settings: Settings) -> str:
+    if not settings.questions:
+        return settings.task
+    return f"{settings.task}.{sha256(' '.join(sorted(set(settings.questions))).encode()).hexdigest()[:8]}"
 
 
 def _agree(theirs: float, ours: Score, wanted: Task) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsv4_conformance.accuracy.records import AccuracyRun, Answer
+from dsv4_conformance.accuracy.records import AccuracyRun, Answer, json_line
 
 Counts = NDArray[np.int64]
-_COLUMNS = ("correct", "truncated", "empty", "no_answer", "errors", "fallback", "reasoned")
+_COLUMNS = ("correct", "truncated", "empty", "no_answer", "filtered", "malformed", "errors", "fallback", "reasoned")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Tally:
     truncated: Counts
     empty: Counts
     no_answer: Counts
+    filtered: Counts
+    malformed: Counts
     errors: Counts
     fallback: Counts
     reasoned: Counts
@@ -75,6 +78,18 @@ def tally(run: AccuracyRun, repeats: int) -> Tally:
     )
 
 
+def pass_digests(run: AccuracyRun, repeats: int) -> tuple[str, ...]:
+    """What tells each of the first ``repeats`` passes from every other that was ever asked, the same in every copy.
+
+    The times are in it, since a server that heeds seeds may rightly say the same words again.
+    """
+    said: list[list[str]] = [[] for _ in range(repeats)]
+    for a in run.answers:
+        if a.repeat < repeats:
+            said[a.repeat].append(json_line([a.item, a.request, a.status, a.answer, a.completion_tokens, a.seconds]))
+    return tuple(hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16] for lines in said)
+
+
 def complete_passes(run: AccuracyRun) -> int:
     """How many passes from the first on have an answer to every question."""
     done = {answer.key for answer in run.answers}
@@ -86,8 +101,7 @@ def complete_passes(run: AccuracyRun) -> int:
 
 def _marks(answer: Answer) -> list[str]:
     marks = ["correct"] if answer.correct else []
-    named = {"truncated": "truncated", "empty": "empty", "no_answer": "no_answer", "error": "errors"}
-    marks += [named[answer.status]] if answer.status in named else []
+    marks += [{"error": "errors"}.get(answer.status, answer.status)] if answer.status != "ok" else []
     marks += ["fallback"] if answer.status == "ok" and answer.fallback > 0 else []
     return marks + (["reasoned"] if answer.reasoning or answer.reasoning_tokens else [])
 

@@ -15,6 +15,8 @@ from dsv4_conformance.accuracy.records import EndpointKind, Status
 from dsv4_conformance.errors import BadInput
 
 TASK_FILES = Path(__file__).parent / "task_files"
+CUT = frozenset({"length", "max_tokens"})
+"""Finish reasons of a reply that the token limit cut off."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Task:
 
     def score(self, text: str, target: str, *, finish_reason: str | None = None) -> Scored:
         """Score a reply that arrived. One that the token limit cut off is wrong and is not read, whatever it says."""
-        if finish_reason == "length":
+        if finish_reason in CUT:
             return Scored("truncated", None, parse.NONE.fallback, False)
         if not text.strip():
             return Scored("empty", None, parse.NONE.fallback, False)

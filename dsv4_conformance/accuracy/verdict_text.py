@@ -15,10 +15,22 @@ GATES = {
     "score": "the score",
     "truncated": "replies cut off",
     "no_answer": "replies without an answer",
+    "malformed": "filtered or malformed replies",
     "errors": "failed requests",
     "form": "the form of the answers",
     "tokens": "the length of replies",
 }
+
+ADVICE = {
+    "truncated": "see whether they go round in circles, which is the build's fault, or only think longer: then raise "
+    "--max-tokens for golden and run alike, and record the golden anew",
+    "no_answer": "look for a broken chat template, a reasoning parser that keeps the answer, or text that is garbled",
+    "malformed": "switch the server's filter off, or mend what writes the content and the finish_reason of a reply",
+    "tokens": "look for replies that go round in circles or break off",
+}
+"""What to look for in the replies that a gate failed for."""
+DULL = ("owned_by", "root", "max_model_len")
+"""What a server says of itself that tells builds apart, and that a reader of a verdict need not see."""
 
 
 def paragraph(judgement: Judgement) -> str:
@@ -26,7 +38,7 @@ def paragraph(judgement: Judgement) -> str:
     if judgement.score is None:
         return " ".join(_invalid(judgement))
     told = [_headline(judgement, judgement.score), _scores(judgement, judgement.score)]
-    told += [_meaning(judgement, judgement.score), _could_see(judgement, judgement.score)]
+    told += [_sources(judgement), _meaning(judgement, judgement.score), _could_see(judgement, judgement.score)]
     told += [*_questions(judgement.score), _others(judgement), *_warnings(judgement), _action(judgement)]
     return " ".join(part for part in told if part)
 
@@ -61,7 +73,30 @@ def _invalid(judgement: Judgement) -> Iterator[str]:
     shown = judgement.invalid[:NAMED]
     more = len(judgement.invalid) - len(shown)
     yield "; ".join(shown) + (f"; and {more} more." if more else ".")
+    if judgement.rule.look(judgement.passes) is None and len(judgement.invalid) == 1:
+        return  # passes are missing and nothing else, and that clause says how to get them
     yield "What to do: mend this and run again; a run that cannot be compared is neither a pass nor a failure."
+
+
+def _sources(judgement: Judgement) -> str:
+    """Whose answers these are: a run may have gone on from a file that another build began."""
+    given = [session for session in judgement.sessions if session.answers]
+    if not given:
+        return ""
+    builds = list(dict.fromkeys(_build(session.build) for session in given))
+    when = f"begun {given[0].started}"
+    if len(given) > 1:
+        when += f", the last {given[-1].answers:,} of them {given[-1].started}"
+    if len(builds) == 1:
+        return f"Answered at {builds[0]}, {when}."
+    return f"Look at this: answers of {len(builds)} set-ups are pooled as of one build: {'; '.join(builds)} ({when})."
+
+
+def _build(build: dict[str, str]) -> str:
+    shown = {name.removeprefix("--note ").removeprefix("the server's "): text for name, text in build.items()}
+    more = [f"{name} {text}" for name, text in shown.items() if name not in ("--endpoint", *DULL)]
+    told = f" ({', '.join(more)})" if more else ""
+    return f"{build.get('--endpoint') or 'an unknown address'}{told}"
 
 
 def _headline(judgement: Judgement, score: Score) -> str:
@@ -143,7 +178,7 @@ def _others(judgement: Judgement) -> str:
     others = [found for found in judgement.findings if found.gate != "score"]
     worse = [found for found in others if found.verdict == Verdict.FAIL]
     if worse:
-        return " ".join(f"{_capital(found.sentence)}." for found in worse)
+        return " ".join(f"{_capital(found.sentence)}.{_hit(found)}" for found in worse)
     quiet = [found for found in others if not found.warns]
     named = _list(GATES[found.gate] for found in quiet)
     return f"{_capital(named)}: as in the golden." if quiet else ""
@@ -152,7 +187,20 @@ def _others(judgement: Judgement) -> str:
 def _warnings(judgement: Judgement) -> Iterator[str]:
     for found in judgement.warns:
         if found.gate != "score":
-            yield f"Look at this: {found.sentence}."
+            yield f"Look at this: {found.sentence}.{_hit(found)}"
+
+
+def _hit(found: Finding) -> str:
+    """The questions that a gate is about."""
+    if not found.items or found.gate == "form":
+        return ""
+    more = f"; and {len(found.items) - NAMED} more" if len(found.items) > NAMED else ""
+    return f" {_capital(GATES[found.gate])}: {'; '.join(found.items[:NAMED])}{more}."
+
+
+def _again(items: Iterable[str]) -> str:
+    named = ",".join(item.split()[0] for item in list(items)[:NAMED])
+    return f"`dsv4-conformance accuracy run ... --questions {named}` asks them alone"
 
 
 def _action(judgement: Judgement) -> str:
@@ -171,13 +219,21 @@ def _action(judgement: Judgement) -> str:
             "What to do: this was the last look, and asking again until it passes would prove nothing. Ask the moved "
             "questions by themselves, or judge against a golden with more passes."
         )
+    failed = [found for found in judgement.findings if found.verdict == Verdict.FAIL]
+    told = [_read(found) for found in failed if found.gate in ADVICE]
     score = judgement.score
-    if score is not None and score.lost:
-        return (
-            f"What to do: do not merge; run {score.lost[0].item} and the other lost questions on both builds, and "
-            "compare their replies."
+    if score is not None and score.lost and failed[0].gate == "score":
+        told.append(
+            f"ask {score.lost[0].item}{' and the other lost questions' if len(score.lost) > 1 else ''} of both builds, "
+            "and compare their replies "
+            f"({_again(moved.item for moved in score.lost)})"
         )
-    return "What to do: do not merge; read the replies that these counts are about in the run's file."
+    return f"What to do: do not merge; {'; '.join(told) or 'compare the replies of both builds'}."
+
+
+def _read(found: Finding) -> str:
+    again = f" ({_again(found.items)})" if found.items else ""
+    return f"{GATES[found.gate]}: read them in the run's file{again}, and {ADVICE[found.gate]}"
 
 
 def _list(names: Iterable[str]) -> str:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsv4_conformance.cli.accuracy_asking import asked, deadline_of, invalid_is_7, notes_of, say
 from dsv4_conformance.cli.accuracy_power import power
 from dsv4_conformance.cli.accuracy_rehearse import rehearse
 from dsv4_conformance.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
     from dsv4_conformance.accuracy.client import Endpoint as Asked
-    from dsv4_conformance.accuracy.run import Finished
+    from dsv4_conformance.accuracy.records import RunHeader
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
-
-DEADLINES_S = {"gsm8k": 600.0, "aime25": 14400.0}
 
 TaskName = Annotated[str, typer.Option("--task", metavar="gsm8k|aime25", help="Question set.")]
 Endpoint = Annotated[str, typer.Option(metavar="URL", help="OpenAI-compatible server, as in http://HOST:8000/v1.")]
@@ -42,6 +41,7 @@ def accuracy() -> None:
 
 
 @app.command("run")
+@invalid_is_7
 def run_command(
     endpoint: Endpoint,
     task: TaskName = "gsm8k",
@@ -58,6 +58,12 @@ def run_command(
     tries: Annotated[int, typer.Option(metavar="N", help="Tries of a request that fails on the way.")] = 5,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the first pass; the next has N + 1.")] = 1000,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N questions.")] = None,
+    questions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID,ID,...", help="Only these, to look into them: their answers have a file of their own."
+        ),
+    ] = None,
     thinking: Thinking = None,
     reasoning_effort: Effort = None,
     temperature: Temperature = None,
@@ -68,7 +74,14 @@ def run_command(
         str, typer.Option(metavar="TEXT", help="Revision and accuracy class of the weights; has to match the golden.")
     ] = "undeclared",
     note: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TEXT", help="To remember about the server, such as its commit.")
+        list[str] | None,
+        typer.Option(metavar="NAME=TEXT", help="Of the build, such as commit=...: tells it from others."),
+    ] = None,
+    same_build: Annotated[
+        bool, typer.Option("--same-build", help="Go on although address or notes changed: it is the same build.")
+    ] = False,
+    golden: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="Golden folder, to see whether there is a golden.")
     ] = None,
     retry_errors: Annotated[bool, typer.Option("--retry-errors", help="Ask again what got no usable reply.")] = False,
     unverified_data: Annotated[
@@ -78,16 +91,31 @@ def run_command(
 ) -> int:
     """Ask a server all questions of a task and record every answer in DIR/TASK.jsonl. Run again, it goes on.
 
-    Exit code: 0 every request is answered or recorded as an error, 1 the server stopped answering, 2 bad input, 7 the
-    server does not think as asked.
+    Answers of another build, told by address, notes and what the server says of itself, are not gone on with.
+
+    Exit code: 0 every request is answered or recorded as an error, 1 the server stopped answering or answered nothing,
+    2 bad input, 7 the server does not think as asked, its replies name several models, or the file was edited.
     """
-    from dsv4_conformance.accuracy.probe import NotAsAsked
-    from dsv4_conformance.accuracy.pump import ServerGone
-    from dsv4_conformance.accuracy.run import Settings, run_task
+    from dsv4_conformance import resources
+    from dsv4_conformance.accuracy.run import Settings
+    from dsv4_conformance.accuracy.soundness import other_models
+    from dsv4_conformance.cli.accuracy_text import forewarned, one_by_one, told
+
+    chosen = _ids(questions)
+    folder = golden or resources.golden_dir()
+
+    def forewarn(served: str) -> None:
+        if not chosen and not limit:
+            for line in forewarned(folder, served, task, repeats):
+                typer.echo(line, err=True)
+
+    def check(header: RunHeader) -> None:
+        if model is None:
+            forewarn(header.model)
 
     settings = Settings(
         task=task,
-        endpoint=_endpoint(endpoint, kind, concurrency, tries, deadline or DEADLINES_S.get(task, 600.0)),
+        endpoint=_endpoint(endpoint, kind, concurrency, tries, deadline_of(task, deadline)),
         results=results.expanduser(),
         model=model,
         repeats=repeats,
@@ -95,25 +123,24 @@ def run_command(
         limit=limit,
         generation=_overrides(thinking, reasoning_effort, temperature, top_p, max_tokens, generation),
         weights=weights,
-        notes=_notes(note or []),
+        notes=notes_of(note or []),
         verify=not unverified_data,
         retry_errors=retry_errors,
         quiet=quiet,
+        check=check,
+        questions=chosen,
+        same_build=same_build,
     )
-    try:
-        finished = run_task(settings)
-    except NotAsAsked as error:
-        typer.echo(f"dsv4-conformance: {error}", err=True)
+    if model is not None:
+        forewarn(model)
+    finished = asked(settings)
+    say([*told(finished), *(one_by_one(finished) if chosen else ())])
+    if problem := other_models(finished.run):
+        typer.echo(f"dsv4-conformance: INVALID: {problem}.", err=True)
         return ExitCode.INVALID_COMPARISON
-    except ServerGone as error:
-        typer.echo(
-            f"dsv4-conformance: The server stopped answering ({error}). What it answered is kept in "
-            f"{settings.results}; run the same command again to go on.",
-            err=True,
-        )
+    if finished.score.statuses["error"] == finished.score.answered:
+        typer.echo("dsv4-conformance: No request got a usable reply; mend the server, then --retry-errors.", err=True)
         return ExitCode.FAILED
-    for line in _told(finished):
-        typer.echo(line)
     return ExitCode.QUALIFIES
 
 
@@ -139,11 +166,11 @@ def probe_command(
     from dsv4_conformance.accuracy.harness import generation_of
     from dsv4_conformance.accuracy.probe import NotAsAsked, probe
 
-    asked = _endpoint(endpoint, kind, 8, 2, DEADLINES_S.get(task, 600.0))
+    server = _endpoint(endpoint, kind, 8, 2, deadline_of(task))
     overrides = _overrides(thinking, reasoning_effort, temperature, top_p, max_tokens, generation)
-    body = settings_of(generation_of(tasks.task_file(tasks.task(task), asked.kind), overrides))
+    body = settings_of(generation_of(tasks.task_file(tasks.task(task), server.kind), overrides))
     try:
-        found = probe(asked, model, body, seed=1000)
+        found = probe(server, model, body, seed=1000)
     except NotAsAsked as error:
         typer.echo(f"dsv4-conformance: {error}", err=True)
         return ExitCode.INVALID_COMPARISON
@@ -152,10 +179,9 @@ def probe_command(
         "no effect": "no effect: every reply is another, repeats are independent",
         "all the same": "all the same: no seed changes the reply, so repeats are copies of one pass",
     }
-    typer.echo(f"model     {found.served}")
-    typer.echo(f"seeds     {seeds[found.seeds]}")
-    typer.echo(f"thinking  {found.thinking}")
-    typer.echo(f"template  {found.template}")
+    rows = {"model": found.served, "seeds": seeds[found.seeds], "thinking": found.thinking, "template": found.template}
+    rows["server"] = ", ".join(f"{name} {text}" for name, text in found.says.items()) or "says nothing of itself"
+    say(f"{name:<8}  {text}" for name, text in rows.items())
     return ExitCode.QUALIFIES
 
 
@@ -164,7 +190,18 @@ def _endpoint(url: str, kind: str, concurrency: int, tries: int, deadline_s: flo
 
     if kind not in ("chat", "completions"):
         raise BadInput(f"--kind is {kind!r}; use chat or completions.")
-    return Asked(url, "chat" if kind == "chat" else "completions", concurrency, tries, deadline_s)
+    asked = Asked(url, "chat" if kind == "chat" else "completions", concurrency, tries, deadline_s)
+    _ = asked.root  # refuses what is no address before anything else is said
+    return asked
+
+
+def _ids(words: str | None) -> tuple[str, ...]:
+    if words is None:
+        return ()
+    found = tuple(word for word in (part.strip() for part in words.split(",")) if word)
+    if not found:
+        raise BadInput("--questions names none; give ids such as gsm8k-test-3,gsm8k-test-7.")
+    return found
 
 
 def _overrides(
@@ -175,44 +212,27 @@ def _overrides(
     max_tokens: int | None,
     generation: str,
 ) -> dict[str, Any]:
-    """Overrides of the task file under lm-eval's names; the options win over ``generation``."""
+    """Overrides of the task file under lm-eval's names. Raises BadInput for what cannot be sent, or is said twice."""
+    from dsv4_conformance.accuracy.bodies import overrides_of
+
     try:
         overrides = json.loads(generation)
     except ValueError as error:
         raise BadInput(f"--generation is not JSON ({error}); give an object like '{{\"top_k\": 20}}'.") from None
     if not isinstance(overrides, dict):
         raise BadInput("--generation is no JSON object; give one like '{\"top_k\": 20}'.")
-    if "max_tokens" in overrides:
-        overrides["max_gen_toks"] = overrides.pop("max_tokens")
-    given = {
+    overrides = overrides_of(overrides)
+    given: dict[str, Any] = {
         "reasoning_effort": reasoning_effort,
         "temperature": temperature,
         "top_p": top_p,
         "max_gen_toks": max_tokens,
         "chat_template_kwargs": None if thinking is None else {"thinking": thinking},
     }
-    return overrides | {name: value for name, value in given.items() if value is not None}
-
-
-def _notes(words: list[str]) -> dict[str, str]:
-    for word in words:
-        if "=" not in word:
-            raise BadInput(f"--note is {word!r}; give NAME=TEXT.")
-    return {name: text for name, _, text in (word.partition("=") for word in words)}
-
-
-def _told(finished: Finished) -> list[str]:
-    score, run = finished.score, finished.run
-    lines = [f"{run.header.task}: {score.correct} of {score.answered}, {score.text()}"]
-    fallbacks = sum(answer.fallback > 0 for answer in run.answers)
-    if fallbacks:
-        lines.append(f"{fallbacks} answers did not stand in the form asked for and were found by a fall-back rule")
-    if score.statuses["error"]:
-        first = next(answer for answer in run.answers if answer.status == "error")
-        lines.append(f"first error, at {first.item}: {first.error.removesuffix('.')}; --retry-errors asks these again")
-    if note := run.header.observed.get("data", ""):
-        lines += [note] if note.endswith(".") else []  # a sentence, not only a place
-    return [*lines, f"answers: {finished.path} (fingerprint {run.header.fingerprint_hash[:12]})"]
+    given = {name: value for name, value in given.items() if value is not None}
+    if twice := [name for name in given if name in overrides]:
+        raise BadInput(f"--generation sets {twice[0]}, and an option sets it as well; keep one of them.")
+    return overrides_of(overrides | given)
 
 
 app.command()(power)

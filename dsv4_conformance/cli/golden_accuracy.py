@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsv4_conformance.cli.accuracy_asking import asked, confirmed, deadline_of, invalid_is_7, notes_of, reuse, say
 from dsv4_conformance.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
     from dsv4_conformance.accuracy.golden_record import Golden
     from dsv4_conformance.accuracy.records import AccuracyRun
+    from dsv4_conformance.accuracy.run import Settings
 
 Folder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Golden folder; that of the checkout or package, if not given.")
 ]
 
 
+@invalid_is_7
 def record(
     run: Annotated[
         Path | None, typer.Argument(metavar="[RUN.jsonl]", help="A finished run; without it, one is made first.")
@@ -39,6 +43,9 @@ def record(
     note: Annotated[
         list[str] | None, typer.Option(metavar="NAME=TEXT", help="Goes to the provenance: engine, commit, GPUs, ...")
     ] = None,
+    same_build: Annotated[
+        bool, typer.Option("--same-build", help="Go on although address or notes changed: it is the same build.")
+    ] = False,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why a recorded golden changes; goes to the CHANGELOG.")
     ] = None,
@@ -61,29 +68,32 @@ def record(
     """
     from dsv4_conformance.accuracy import golden_files, golden_record
     from dsv4_conformance.accuracy.golden_change import change
-    from dsv4_conformance.accuracy.records import load
+    from dsv4_conformance.accuracy.reading import load
 
     place = folder or _shipped()
+    notes = notes_of(note or [])
+    if passes is not None and passes < 2:
+        raise BadInput(f"--passes is {passes}; a golden needs 2 or more, or it has no noise of its own.")
     if run is None:
         if task is None or endpoint is None:
             raise BadInput("Give the file of a finished run, or --task and --endpoint to make one.")
-        run = _made(task, endpoint, model, weights, passes, results, speed, yes=yes)
+        run = _made(_settings(task, endpoint, model, weights, passes, results, notes, same_build), speed, yes=yes)
     found = load(run, texts=False)
     from dsv4_conformance.accuracy.tally import complete_passes
 
     runs = passes or complete_passes(found)
     named = name or f"{found.header.model.rsplit('/', 1)[-1]}.{found.header.task}"
     fake = simulated or any(answer.served.startswith("simulated") for answer in found.answers[:1])
-    new = golden_record.golden_of(found, runs, named, _provenance(found, note or []), simulated=fake)
+    new = golden_record.golden_of(found, runs, named, _provenance(found, notes), simulated=fake)
     verdict = ""
     if named in golden_files.names(place):
         verdict = change(golden_files.load(place, named), new)
     saved = golden_files.save(place, new, reason, verdict)
-    for line in _described(new):
-        typer.echo(line)
-    typer.echo(f"{saved.path}: {'nothing changed' if saved.old == saved.new else f'{saved.old} -> {saved.new}'}")
+    lines = [*_described(new)]
+    lines.append(f"{saved.path}: {'nothing changed' if saved.old == saved.new else f'{saved.old} -> {saved.new}'}")
     if verdict and saved.old != saved.new:
-        typer.echo(textwrap.fill(verdict, 110))
+        lines.append(textwrap.fill(verdict, 110))
+    say(lines)
     return ExitCode.QUALIFIES
 
 
@@ -98,13 +108,14 @@ def show(
 
     place = folder or _shipped()
     if name is not None:
-        for line in _described(golden_files.load(place, name)):
-            typer.echo(line)
+        say(_described(golden_files.load(place, name)))
         return ExitCode.QUALIFIES
+    lines = []
     for known in golden_files.names(place):
         golden = golden_files.load(place, known)
         kind = " (simulated server, no model)" if golden.simulated else ""
-        typer.echo(f"{known}: {golden.task}, {100 * golden.score:.2f} % in {golden.runs} passes{kind}")
+        lines.append(f"{known}: {golden.task}, {100 * golden.score:.2f} % in {golden.runs} passes{kind}")
+    say(lines)
     return ExitCode.QUALIFIES
 
 
@@ -120,12 +131,16 @@ def verify(folder: Folder = None) -> int:
     for sentence in found:
         typer.echo(sentence, err=True)
     if not found:
-        number = len(golden_files.names(place))
-        typer.echo(f"{number} accuracy goldens: unedited, consistent, listed and explained")
-        typer.echo(f"{len(anchors.load(place))} public scores as anchors, no gate reference among them")
+        say(
+            [
+                f"{len(golden_files.names(place))} accuracy goldens: unedited, consistent, listed and explained",
+                f"{len(anchors.load(place))} public scores as anchors, no gate reference among them",
+            ]
+        )
     return ExitCode.FAILED if found else ExitCode.QUALIFIES
 
 
+@invalid_is_7
 def compare(
     run: Annotated[Path, typer.Argument(metavar="RUN.jsonl", help="The file of an accuracy run.")],
     golden: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the golden of the run's model.")] = None,
@@ -143,7 +158,7 @@ def compare(
     from dsv4_conformance.accuracy.anchors import remark
     from dsv4_conformance.accuracy.gate import judge
     from dsv4_conformance.accuracy.profiles import load_rules, rule_of
-    from dsv4_conformance.accuracy.records import load
+    from dsv4_conformance.accuracy.reading import load
     from dsv4_conformance.accuracy.verdict_text import lines, paragraph
 
     place = folder or _shipped()
@@ -159,13 +174,13 @@ def compare(
         )
     judgement = judge(reference, found, rule_of(profile, task), profile)
     if as_json:
-        typer.echo(json.dumps(judgement.numbers() | {"paragraph": paragraph(judgement)}, indent=2))
+        say([json.dumps(judgement.numbers() | {"paragraph": paragraph(judgement)}, indent=2)])
         return judgement.exit_code
-    typer.echo(textwrap.fill(paragraph(judgement), 110))
-    for line in ["", *lines(judgement)] if judgement.findings else []:
-        typer.echo(line)
+    said = [textwrap.fill(paragraph(judgement), 110, break_on_hyphens=False, break_long_words=False)]
+    said += ["", *lines(judgement)] if judgement.findings else []
     if judgement.score is not None and (told := remark(place, task, judgement.score.candidate)):
-        typer.echo(textwrap.fill(told, 110))
+        said.append(textwrap.fill(told, 110))
+    say(said)
     return judgement.exit_code
 
 
@@ -175,47 +190,58 @@ def _shipped() -> Path:
     return resources.golden_dir()
 
 
-def _made(
+def _settings(
     task: str,
     endpoint: str,
     model: str | None,
     weights: str,
     passes: int | None,
     results: Path,
-    speed: float,
-    *,
-    yes: bool,
-) -> Path:
-    """Make the run of a golden, after telling what it costs; its file."""
-    from dsv4_conformance.accuracy.cost import cost_of
-    from dsv4_conformance.accuracy.profiles import rule_of
-
-    runs = passes or rule_of("release", task).golden_runs
-    cost = cost_of(task, runs, speed=speed)
-    typer.echo(f"{task}, {runs} passes: {cost.sentence()}.")
-    if not yes and not typer.confirm("Begin?"):
-        raise typer.Abort
+    notes: dict[str, str],
+    same_build: bool,
+) -> Settings:
     from dsv4_conformance.accuracy.client import Endpoint
-    from dsv4_conformance.accuracy.run import Settings, run_task
+    from dsv4_conformance.accuracy.profiles import rule_of
+    from dsv4_conformance.accuracy.run import Settings
 
-    settings = Settings(
-        task, Endpoint(endpoint), results, model=model, repeats=runs, weights=weights, retry_errors=True
+    return Settings(
+        task,
+        Endpoint(endpoint, deadline_s=deadline_of(task)),
+        results.expanduser(),
+        model=model,
+        repeats=passes or rule_of("release", task).golden_runs,
+        weights=weights,
+        notes=notes,
+        retry_errors=True,
+        same_build=same_build,
     )
-    return run_task(settings).path
 
 
-def _provenance(run: AccuracyRun, notes: list[str]) -> dict[str, str]:
+def _made(settings: Settings, speed: float, *, yes: bool) -> Path:
+    """Make the run of a golden, after telling what it costs and what it will be good for; its file."""
+    from dsv4_conformance.accuracy.cost import cost_of
+    from dsv4_conformance.accuracy.profiles import load_rules
+
+    if not 0 < speed < math.inf:
+        raise BadInput(f"--speed is {speed}; give the server's tokens per second, a number above 0.")
+    cost = cost_of(settings.task, settings.repeats, speed=speed)
+    typer.echo(f"{settings.task}, {settings.repeats} passes: {cost.sentence()}.")
+    for profile, rules in load_rules().items():
+        if settings.task in rules and settings.repeats < rules[settings.task].golden_runs:
+            typer.echo(f"Too short for profile {profile}, which needs {rules[settings.task].golden_runs} passes.")
+    with confirmed("Begin?", yes=yes):
+        finished = asked(settings)
+    typer.echo(f"{reuse(finished)}.")
+    return finished.path
+
+
+def _provenance(run: AccuracyRun, notes: dict[str, str]) -> dict[str, str]:
     header = run.header
     told = {"started": header.started, "recorded": datetime.now(UTC).isoformat(timespec="seconds")}
     told |= {f"version {name}": value for name, value in header.versions.items()}
     told |= {f"observed {name}": value for name, value in header.observed.items()}
-    told |= header.notes
-    for text in notes:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise BadInput(f"The note {text!r} is no NAME=TEXT.")
-        told[key.strip()] = value.strip()
-    return told
+    told |= {f"server {name}": value for name, value in header.server.items()}
+    return told | header.notes | notes
 
 
 def _described(golden: Golden) -> list[str]:

@@ -18,7 +18,7 @@ def _share(what: str) -> typer.models.OptionInfo:
 
 
 def simulate_server(
-    port: Annotated[int, typer.Option(metavar="N", help="Port; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen at.")] = "127.0.0.1",
     task: Annotated[
         list[str] | None, typer.Option(metavar="gsm8k|aime25", help="Questions it knows; all there are, if not given.")
@@ -26,6 +26,10 @@ def simulate_server(
     model: Annotated[str, typer.Option(metavar="NAME", help="Name it serves the model under.")] = "simulated",
     template: Annotated[str, typer.Option(metavar="NAME", help="Another name: other token counts of prompts.")] = "v1",
     stream: Annotated[int, typer.Option(metavar="N", help="Another number: other draws of the same engine.")] = 0,
+    engine_version: Annotated[str, typer.Option(metavar="TEXT", help="Version that it tells of itself.")] = "1",
+    rename_after: Annotated[
+        int | None, typer.Option(metavar="N", help="Answers until replies name another model.")
+    ] = None,
     drop: Annotated[float, typer.Option(metavar="POINTS", help="Points of score less, evenly.")] = 0.0,
     drop_unstable: Annotated[float, typer.Option(metavar="POINTS", help="Points less, on undecided questions.")] = 0.0,
     broken: Annotated[int, typer.Option(metavar="N", help="Questions that passed and never do.")] = 0,
@@ -34,6 +38,9 @@ def simulate_server(
     truncate: Annotated[float, _share("Replies cut off at the token limit.")] = 0.0,
     empty: Annotated[float, _share("Replies with null content.")] = 0.0,
     no_answer: Annotated[float, _share("Replies without an answer.")] = 0.0,
+    filtered: Annotated[float, _share("Replies that a content filter cut off.")] = 0.0,
+    unfinished: Annotated[float, _share("Replies without a finish_reason.")] = 0.0,
+    parts: Annotated[bool, typer.Option("--parts", help="Send contents as lists of parts.")] = False,
     error_500: Annotated[float, typer.Option("--error-500", metavar="SHARE", help="Tries that get HTTP 500.")] = 0.0,
     malformed: Annotated[float, _share("Tries that get half a JSON.")] = 0.0,
     error_body: Annotated[float, _share("Tries that get an error in an HTTP 200.")] = 0.0,
@@ -70,6 +77,9 @@ def simulate_server(
         truncate=truncate,
         empty=empty,
         no_answer=no_answer,
+        filtered=filtered,
+        unfinished=unfinished,
+        parts=parts,
         error_500=error_500,
         malformed=malformed,
         error_body=error_body,
@@ -86,6 +96,8 @@ def simulate_server(
         always_thinking=always_thinking,
         model=model,
         template=template,
+        version=engine_version,
+        rename_after=rename_after,
     )
     _serve(behaviour, host, port, task or [], verify=not unverified_data)
     return ExitCode.QUALIFIES

@@ -17,10 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """One task's judgement, or ``problem``, the sentence why there is none."""
+    """One task's judgement, or ``problem``, the sentence why there is none. ``run``: the run that was just made."""
 
     judgement: Judgement | None
     problem: str = ""
+    run: str = ""
+
+    @property
+    def reused(self) -> int:
+        """Answers that an earlier run got."""
+        if self.judgement is None or not self.run:
+            return 0
+        return sum(session.answers for session in self.judgement.sessions if session.run != self.run)
 
 
 class Tasks:
@@ -75,8 +83,19 @@ def outcome(judged: Judged, gates: tuple[str, ...]) -> dict[str, Any]:
         "reason": told if gates == ("score",) else "" if passed and not worst.warns else f"{worst.sentence}.",
         "metrics": {f"{f.gate}_{name}": value for f in found for name, value in f.numbers.items()},
     }
+    if gates == ("errors",) and passed and judged.reused:
+        record |= {"status_hint": "WARN", "reason": _reused(judged, judgement)}
     if gates == ("score",):
         record["accuracy"] = judgement.numbers() | {"paragraph": told}
         if passed and not worst.warns:
             record["reason"] = ""
     return record
+
+
+def _reused(judged: Judged, judgement: Judgement) -> str:
+    total = sum(session.answers for session in judgement.sessions)
+    whole = "nothing was asked in this run" if judged.reused == total else f"{total - judged.reused:,} were asked in it"
+    return (
+        f"{judged.reused:,} of the {total:,} answers are an earlier run's (begun {judgement.sessions[0].started}), "
+        f"{whole}: if the build has changed since, name another --dsv4-answers folder."
+    )

@@ -116,8 +116,11 @@ def test_model_and_seed_are_free() -> None:
         (run_of(np.ones((N - 1, 1))), "items: 1 questions of the golden are not in the run, 0 are new"),
         (changed(candidate(), "q3", 0, prompt="x"), "prompt of 1 questions is another than in the golden, q3 first"),
         (changed(candidate(), "q3", 0, expected="9"), "expected of 1 questions is another"),
-        (replace(candidate(), answers=candidate().answers[:-1]), "1 answers of the first 1 passes are missing"),
-        (replace(candidate(), answers=()), "400 answers of the first 1 passes are missing"),
+        (
+            replace(candidate(), answers=candidate().answers[:-1]),
+            "1 answer of the first 1 pass that this profile judges is missing",
+        ),
+        (replace(candidate(), answers=()), "400 answers of the first 1 pass that this profile judges are missing"),
         (candidate(statuses={(i, 0): "error" for i in range(3)}), "errors: 3 of 400 requests got no usable reply"),
     ],
     ids=["task", "endpoint", "items", "prompt", "expected", "one answer missing", "nothing", "errors"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsv4_conformance.accuracy.records import load
+from dsv4_conformance.accuracy.reading import load
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
 from dsv4_conformance.accuracy.tasks import TASK_FILES
 from dsv4_conformance.cli import main
@@ -144,9 +144,13 @@ def test_what_a_run_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     lines = capsys.readouterr().out.splitlines()
     answers = load(tmp_path / "gsm8k.jsonl").answers
     right, cut = sum(a.correct for a in answers), sum(a.status == "truncated" for a in answers)
-    assert lines[:3] == [
+    first = [f"{a.item} in pass 1" for a in answers if a.status == "truncated"][:8]
+    more = f" and {cut - 8} more" if cut > 8 else ""
+    assert lines[:5] == [
         f"gsm8k: {right} of 24, {100 * right / 24:.2f} % right, {cut} truncated, 1 failed",
+        "asked 24 now, reused 0 answers",
+        f"cut off at the token limit: {', '.join(first)}{more}; --max-tokens raises it",
         "first error, at gsm8k-test-3: HTTP 400: This prompt cannot be served; --retry-errors asks these again",
         "The questions are not verified.",
     ]
-    assert lines[3].startswith(f"answers: {tmp_path / 'gsm8k.jsonl'} (fingerprint ")
+    assert lines[5].startswith(f"answers: {tmp_path / 'gsm8k.jsonl'} (fingerprint ")

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from dsv4_conformance.accuracy.journal import Journal
-from dsv4_conformance.accuracy.records import AccuracyRun, Answer, RunHeader, differing, fingerprint_hash, load
+from dsv4_conformance.accuracy.reading import Edited, load
+from dsv4_conformance.accuracy.records import AccuracyRun, Answer, RunHeader, differing, fingerprint_hash, seal
+from dsv4_conformance.accuracy.tasks import TASKS
 from dsv4_conformance.errors import BadInput
 
 HEADER = RunHeader(
@@ -38,6 +40,7 @@ def answer(item: str, repeat: int = 0, **other: object) -> Answer:
         text="so\n#### 7",
         reasoning="",
         error="",
+        expected="7",
     )
     return replace(made, **other)  # type: ignore[arg-type]
 
@@ -83,7 +86,13 @@ def test_a_torn_line_longer_than_a_block_is_cut(tmp_path: Path) -> None:
 
 def test_of_two_answers_to_a_question_the_last_counts(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    write(path, answer("a", status="error", correct=False), answer("b"), answer("a"), answer("a", 1, correct=False))
+    write(
+        path,
+        answer("a", status="error", correct=False),
+        answer("b"),
+        answer("a"),
+        answer("a", 1, correct=False, answer="8"),
+    )
     run = load(path)
     assert [(one.key, one.correct) for one in run.answers] == [(("b", 0), True), (("a", 0), True), (("a", 1), False)]
 
@@ -119,13 +128,162 @@ def test_going_on_with_a_run_that_is_set_up_otherwise_is_refused_by_field(
     write(path, answer("b"))  # the refusal left no lock behind
 
 
-def test_start_versions_observations_and_notes_may_differ(tmp_path: Path) -> None:
+def test_start_versions_and_observations_may_differ(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     write(path, answer("a"))
-    later = replace(HEADER, started="later", versions={"python": "3.12"}, observed={"seeds": "x"}, notes={"gpu": "y"})
+    later = replace(HEADER, started="later", versions={"python": "3.12"}, observed={"seeds": "x"})
     assert differing(HEADER, later) == []
     write(path, answer("b"), header=later)
     assert load(path).header == HEADER
+
+
+BUILD = replace(HEADER, url="http://a:1/v1", notes={"commit": "a1"}, server={"version": "0.9"})
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"url": "http://b:1/v1"}, "(--endpoint was http://a:1/v1 and is http://b:1/v1)"),
+        ({"notes": {"commit": "b2"}}, "(--note commit was a1 and is b2)"),
+        ({"notes": {}}, "(--note commit was a1 and is (absent))"),
+        ({"notes": {"commit": "a1", "gpu": "h"}}, "(--note gpu was (absent) and is h)"),
+        ({"server": {"version": "0.10"}}, "(the server's version was 0.9 and is 0.10)"),
+    ],
+)
+def test_answers_of_another_build_are_not_gone_on_with(tmp_path: Path, change: dict[str, object], named: str) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"), header=BUILD)
+    before = path.read_bytes()
+    other = replace(BUILD, **change)  # type: ignore[arg-type]
+    with pytest.raises(BadInput) as error:
+        write(path, answer("b"), header=other)
+    assert named in str(error.value) and "--results folder of its own" in str(error.value)
+    assert "--same-build" in str(error.value) and path.read_bytes() == before
+    with Journal(path, other, "second", same_build=True) as journal:
+        journal.append(answer("b"))
+    run = load(path)
+    assert run.header == BUILD
+    assert [(one.build, one.answers) for one in run.sessions] == [(BUILD.build, 1), (other.build, 1)]
+    assert (run.reused("second"), run.reused("")) == (1, 1)
+    write(path, answer("b", 1), header=other)  # a build that was said to be the same need not be said so again
+
+
+def test_a_session_that_asks_nothing_leaves_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"))
+    before = path.read_bytes()
+    write(path)
+    assert path.read_bytes() == before
+
+
+def edit(path: Path, number: int, **values: object) -> None:
+    """Change fields of a line as an editor would; "fingerprint" and the like by one entry."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for name, value in values.items():
+        lines[number - 1][name] = {**lines[number - 1][name], **value} if isinstance(value, dict) else value
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (1, {"fingerprint": {"temperature": "0.0"}}),
+        (1, {"started": "2027-01-01T00:00:00+00:00"}),
+        (1, {"notes": {"commit": "nicer"}}),
+        (1, {"items": ["a"]}),
+        (2, {"build": {"--endpoint": "http://c"}}),
+        (3, {"request": "s"}),
+        (3, {"correct": False}),
+        (3, {"text": "so\n#### 8"}),
+        (3, {"status": "truncated", "correct": False}),
+        (3, {"answer": "8", "expected": "8"}),
+        (3, {"completion_tokens": 21}),
+        (4, {"repeat": 1, "seed": 1001}),
+        (4, {"served": "better"}),
+        (4, {"seal": "0" * 64}),
+        (4, {"seal": None}),
+    ],
+)
+def test_every_edit_is_seen_and_its_line_named(tmp_path: Path, line: int, values: dict[str, object]) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"), answer("b"), header=BUILD)
+    assert len(load(path).answers) == 2
+    edit(path, line, **values)
+    with pytest.raises(Edited, match=rf"run\.jsonl, line {line} was edited"):
+        load(path)
+    with pytest.raises(Edited):
+        write(path, answer("b"), header=BUILD)
+
+
+def test_a_line_of_another_run_is_seen(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
+    write(ours, answer("a", correct=False, answer="8"))
+    write(theirs, answer("a"), header=replace(HEADER, started="earlier"))
+    with ours.open("a") as file:
+        file.write(theirs.read_text().splitlines(keepends=True)[-1])
+    with pytest.raises(Edited, match="line 4 was edited"):
+        load(ours)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"correct": False}, "correct is False, and the answer '7' against '7' says otherwise"),
+        ({"answer": "8"}, "correct is True, and the answer '8' against '7' says otherwise"),
+        ({"expected": "8"}, "correct is True, and the answer '7' against '8' says otherwise"),
+        ({"answer": "8", "expected": "8"}, "its text reads as ok '7', and ok '8' is recorded"),
+        ({"text": "none"}, "its text reads as no_answer None, and ok '7' is recorded"),
+        ({"finish_reason": "length"}, "its text reads as truncated None, and ok '7' is recorded"),
+        ({"fallback": 2}, "its text reads as ok '7', and ok '7' is recorded"),
+        ({"seed": 7}, "seed 7 is not that of repeat 0"),
+        ({"item": "z"}, "'z' of gsm8k is no question of this run"),
+        ({"task": "aime25"}, "'a' of aime25 is no question of this run"),
+    ],
+)
+def test_what_a_line_says_has_to_follow_from_it_even_under_a_new_seal(
+    tmp_path: Path, values: dict[str, object], told: str
+) -> None:
+    path = tmp_path / "run.jsonl"
+    header = replace(HEADER, fingerprint={**HEADER.fingerprint, "parser": TASKS["gsm8k"].parser})
+    write(path, replace(answer("a"), **values), header=header)  # type: ignore[arg-type]
+    with pytest.raises(Edited, match="line 3: ") as error:
+        load(path)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "values", "named"),
+    [
+        (1, {"seed": "1000"}, "seed: input should be a valid integer"),
+        (1, {"items": "ab"}, "items: input should be a valid array"),
+        (1, {"items": [1]}, "items.0: input should be a valid string"),
+        (1, {"endpoint": "carrier pigeon"}, "endpoint: input should be 'chat' or 'completions'"),
+        (1, {"versions": {"python": 3}}, "versions.python: input should be a valid string"),
+        (2, {"run": 5}, "run: input should be a valid string"),
+        (3, {"correct": "yes"}, "correct: input should be a valid boolean"),
+        (3, {"correct": 1}, "correct: input should be a valid boolean"),
+        (3, {"repeat": -1}, "repeat: input should be greater than or equal to 0"),
+        (3, {"repeat": "0"}, "repeat: input should be a valid integer"),
+        (3, {"completion_tokens": 2.5}, "completion_tokens: input should be a valid integer"),
+        (3, {"text": None}, "text: input should be a valid string"),
+        (3, {"status": "fine"}, "status: input should be 'ok'"),
+    ],
+)
+def test_values_of_another_type_are_named(tmp_path: Path, line: int, values: dict[str, object], named: str) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"), header=BUILD)
+    edit(path, line, **values)
+    with pytest.raises(BadInput, match=f"line {line} is damaged") as error:
+        load(path)
+    assert named in str(error.value) and not isinstance(error.value, Edited)
+
+
+def test_a_header_whose_fingerprint_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"))
+    path.write_text(path.read_text().replace(json.dumps(HEADER.fingerprint, separators=(",", ":")), '"none"'))
+    with pytest.raises(BadInput, match="line 1 is damaged: fingerprint: "):
+        load(path)
 
 
 def test_a_second_writer_is_refused_while_the_first_writes(tmp_path: Path) -> None:
@@ -139,13 +297,13 @@ def test_damage_inside_names_the_line(tmp_path: Path) -> None:
     write(path, answer("a"), answer("b"))
     lines = path.read_text().splitlines(keepends=True)
     for broken, reason in (
-        ("not JSON\n", "line 2: it is not JSON"),
-        ('{"kind":"header"}\n', "line 2: it is no answer"),
-        (lines[1].replace('"status":"ok"', '"status":"fine"'), "status 'fine' is unknown"),
-        (lines[1].replace('"item":"a",', ""), "line 2"),
-        (lines[1].replace('"status":"ok"', '"status":"empty"'), "cannot be correct"),
+        ("not JSON\n", "line 3 is damaged: it is not JSON"),
+        ('{"kind":"header"}\n', "line 3 is damaged: it is no answer"),
+        (lines[2].replace('"status":"ok"', '"status":"fine"'), "status: input should be"),
+        (lines[2].replace('"item":"a",', ""), "line 3 is damaged: item: field required"),
+        (lines[2].replace('"status":"ok"', '"status":"empty"'), "cannot be correct"),
     ):
-        path.write_text(lines[0] + broken + lines[2])
+        path.write_text(lines[0] + lines[1] + broken + lines[3])
         with pytest.raises(BadInput, match=reason):
             load(path)
 
@@ -153,8 +311,8 @@ def test_damage_inside_names_the_line(tmp_path: Path) -> None:
 def test_other_schemas_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     write(path)
-    path.write_text(path.read_text().replace("dsv4-accuracy/1", "dsv4-accuracy/2"))
-    with pytest.raises(BadInput, match="has schema 'dsv4-accuracy/2'"):
+    path.write_text(path.read_text().replace("dsv4-accuracy/2", "dsv4-accuracy/3"))
+    with pytest.raises(BadInput, match="has schema 'dsv4-accuracy/3'"):
         load(path)
     for content in ("", '{"kind":"footer"}\n', "[]\n"):
         path.write_text(content)
@@ -167,7 +325,12 @@ def test_other_schemas_and_other_files_are_refused(tmp_path: Path) -> None:
 def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     write(path, answer("a"))
-    lines = [json.loads(line) | {"later": 1} for line in path.read_text().splitlines()]
+    under, lines = "", []
+    for line in map(json.loads, path.read_text().splitlines()):
+        kind, content = line.pop("kind"), {**line, "later": 1}
+        content.pop("seal")
+        lines.append({"kind": kind, **content, "seal": seal(under, content)})
+        under = under or lines[0]["seal"]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert load(path) == AccuracyRun(HEADER, (answer("a"),))
 

@@ -11,7 +11,7 @@ from dsv4_conformance.accuracy.client import Endpoint
 from dsv4_conformance.accuracy.harness import lm_eval_without_torch
 from dsv4_conformance.accuracy.probe import NotAsAsked
 from dsv4_conformance.accuracy.pump import ServerGone
-from dsv4_conformance.accuracy.records import load
+from dsv4_conformance.accuracy.reading import Edited, load
 from dsv4_conformance.accuracy.run import Finished, Settings, run_task
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
 from dsv4_conformance.errors import BadInput
@@ -136,9 +136,9 @@ def test_a_refused_question_is_one_error_and_can_be_asked_again(results: Path) -
         "HTTP 400: This prompt cannot be served.",
     )
     with served(Behaviour()) as (url, server):
-        assert run(endpoint(url), results).score.statuses["error"] == 1
+        assert run(endpoint(url), results, same_build=True).score.statuses["error"] == 1
         assert not server.asked
-        assert run(endpoint(url), results, retry_errors=True).score.statuses["error"] == 0
+        assert run(endpoint(url), results, retry_errors=True, same_build=True).score.statuses["error"] == 0
         assert sum(server.asked.values()) == 1
 
 
@@ -152,7 +152,7 @@ def test_a_server_that_goes_down_ends_the_run_and_costs_no_answer(results: Path)
     assert {answer.status for answer in kept} == {"ok"}
     assert load(results / "gsm8k.jsonl").missing(1) == [], "passes are asked one after the other"
     with served(Behaviour()) as (url, server):
-        finished = run(endpoint(url), results, repeats=4)
+        finished = run(endpoint(url), results, repeats=4, same_build=True)
         assert not set(server.asked) & set(answered), "what was answered is not asked again"
     with served(Behaviour()) as (url, _):
         whole = run(endpoint(url), results / "whole", repeats=4)
@@ -226,9 +226,9 @@ def test_an_altered_file_is_noticed(results: Path) -> None:
     with served(Behaviour()) as (url, _):
         finished = run(endpoint(url), results)
         lines = finished.path.read_text().splitlines()
-        lines[1] = json.dumps(json.loads(lines[1]) | {"request": "0" * 64})
+        lines[2] = json.dumps(json.loads(lines[2]) | {"request": "0" * 64})
         finished.path.write_text("\n".join(lines) + "\n")
-        with pytest.raises(BadInput, match="answers another request for"):
+        with pytest.raises(Edited, match="line 3 was edited"):
             run(endpoint(url), results)
 
 

@@ -160,5 +160,10 @@ def test_counts_and_unusable_requests() -> None:
 
 def test_every_trait_has_an_option() -> None:
     options = set(simulate_server.__annotations__)
-    renamed = {"broken_items": "broken_item", "stall_s": "stall_seconds", "latency_s": "latency"}
+    renamed = {
+        "broken_items": "broken_item",
+        "stall_s": "stall_seconds",
+        "latency_s": "latency",
+        "version": "engine_version",
+    }
     assert {renamed.get(f.name, f.name) for f in fields(Behaviour)} <= options

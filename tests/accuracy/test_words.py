@@ -45,7 +45,8 @@ def test_a_failure_names_questions_and_says_what_to_do() -> None:
     assert text.startswith("FAIL: GSM8K is down 1.20 points.")
     assert "The drop is real: an unchanged engine fails at most 1 such gate in 100" in text
     assert "Lost: 12 questions (q988 8/8 to 0/2, " in text and ", and 4 more). Gained: no question." in text
-    assert "What to do: do not merge; run q988 and the other lost questions on both builds" in text
+    assert "What to do: do not merge; ask q988 and the other lost questions of both builds" in text
+    assert "accuracy run ... --questions q988,q989,q990,q991,q992,q993,q994,q995` asks them alone" in text
 
 
 def test_doubt_says_how_to_go_on_and_where_it_ends() -> None:
@@ -91,6 +92,7 @@ def test_a_line_for_each_gate() -> None:
         ["PASS", "score"],
         ["PASS", "truncated"],
         ["PASS", "no_answer"],
+        ["PASS", "malformed"],
         ["PASS", "errors"],
         ["PASS", "form"],
         ["WARN", "tokens"],

@@ -31,7 +31,7 @@ class Said:
 
     text: str | None
     reasoning: str | None
-    finish_reason: str
+    finish_reason: str | None
     completion_tokens: int
     reasoning_tokens: int
 
@@ -99,10 +99,13 @@ class Model:
             return Said(None, reasoning, "stop", thought, thought)
         if chance("no answer") < behaviour.no_answer:
             return Said("This cannot be told.", reasoning, "stop", length + thought, thought)
+        if chance("filtered") < behaviour.filtered:
+            return Said(steps, reasoning, "content_filter", length + thought, thought)
         right = chance("pass") < question.passes
         number = question.target if right else _wrong(question, chance("which"))
         closing = f"\\boxed{{{number}}}" if question.task == "aime25" else f"#### {number}"
-        return Said(f"{steps}\n{closing}", reasoning, "stop", length + thought, thought)
+        finish = None if chance("unfinished") < behaviour.unfinished else "stop"
+        return Said(f"{steps}\n{closing}", reasoning, finish, length + thought, thought)
 
     def chat(self, prompt: str, draw: str, thinking: bool, limit: int) -> Said:
         """The reply to anything else, such as a probe: numbers that depend on the draw."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -11,7 +12,18 @@ import numpy as np
 from dsv4_conformance.accuracy.item_model import MODELS, Change, Floats, ItemModel
 from dsv4_conformance.errors import BadInput
 
-RATES = ("truncate", "empty", "no_answer", "error_500", "malformed", "error_body", "hang_up", "stall")
+RATES = (
+    "truncate",
+    "empty",
+    "no_answer",
+    "filtered",
+    "unfinished",
+    "error_500",
+    "malformed",
+    "error_body",
+    "hang_up",
+    "stall",
+)
 
 
 @dataclass(frozen=True)
@@ -23,11 +35,13 @@ class Behaviour:
     another stream is another run of the same engine. ``mean_tokens`` None takes the task's.
 
     Replies, as shares of (question, seed), the same at every try: ``truncate`` (cut at the token limit), ``empty``
-    (null content), ``no_answer``. As shares of single tries: ``error_500``, ``malformed`` (JSON cut in half),
-    ``error_body`` (an error in an HTTP 200), ``hang_up`` (connection closed), ``stall`` (``stall_s`` late). ``refuse``:
-    questions that always get HTTP 400. ``down_after`` that many answers everything is HTTP 503.
+    (null content), ``no_answer``, ``filtered`` (finish_reason content_filter), ``unfinished`` (finish_reason null);
+    ``parts``: every content is a list of parts. As shares of single tries: ``error_500``, ``malformed`` (JSON cut in
+    half), ``error_body`` (an error in an HTTP 200), ``hang_up`` (connection closed), ``stall`` (``stall_s`` late).
+    ``refuse``: questions that always get HTTP 400. ``down_after`` that many answers everything is HTTP 503.
 
-    Identity: ``model`` name; ``template`` is a name, and another name another token count of every prompt.
+    Identity: ``model`` name, another one after ``rename_after`` answers; ``version`` of the engine;
+    ``template`` is a name, and another name another token count of every prompt.
     """
 
     drop: float = 0.0
@@ -40,6 +54,9 @@ class Behaviour:
     truncate: float = 0.0
     empty: float = 0.0
     no_answer: float = 0.0
+    filtered: float = 0.0
+    unfinished: float = 0.0
+    parts: bool = False
     error_500: float = 0.0
     malformed: float = 0.0
     error_body: float = 0.0
@@ -56,14 +73,19 @@ class Behaviour:
     always_thinking: bool = False
     model: str = "simulated"
     template: str = "v1"
+    version: str = "1"
+    rename_after: int | None = None
 
     def __post_init__(self) -> None:
         for name in RATES:
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(f"--{name.replace('_', '-')} is {getattr(self, name)}; give a share from 0 to 1.")
-        for name in ("drop", "drop_unstable", "broken", "stall_s", "latency_s"):
-            if getattr(self, name) < 0:
-                raise BadInput(f"--{name.replace('_', '-')} is {getattr(self, name)}; give 0 or more.")
+        counts = ("mean_tokens", "down_after", "rename_after", "reasoning_chars", "stream")
+        for name in ("drop", "drop_unstable", "broken", "stall_s", "latency_s", *counts):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:  # true for nan
+                option = {"stall_s": "stall-seconds", "latency_s": "latency"}.get(name, name.replace("_", "-"))
+                raise BadInput(f"--{option} is {value}; give 0 or more.")
 
     def changes(self) -> list[Change]:
         """The changes of the item model, in the order in which they are applied."""

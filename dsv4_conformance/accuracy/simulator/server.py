@@ -37,13 +37,20 @@ class Server:
         """The routes."""
         application = web.Application(client_max_size=64 * 2**20)
         application.router.add_get("/v1/models", self._models)
+        application.router.add_get("/version", self._version)
         application.router.add_get(COUNTS, self._counts)
         application.router.add_post("/v1/chat/completions", self._chat)
         application.router.add_post("/v1/completions", self._completions)
         return application
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": self.behaviour.model, "object": "model"}]})
+        return web.json_response({"object": "list", "data": [self._entry()]})
+
+    def _entry(self) -> dict[str, str]:
+        return {"id": self.behaviour.model, "object": "model", "owned_by": "dsv4-conformance"}
+
+    async def _version(self, request: web.Request) -> web.Response:
+        return web.json_response({"version": f"simulated {self.behaviour.version}"})
 
     async def _counts(self, request: web.Request) -> web.Response:
         return web.json_response(
@@ -123,14 +130,14 @@ class Server:
     def _reply(self, said: Said, length: int, chat: bool, thinking: bool) -> dict[str, Any]:
         template = int(200 * uniform(self.behaviour.template)) + (3 if thinking else 0)
         prompt_tokens = length // 4 + (template if chat else 0)
-        message: dict[str, Any] = {"role": "assistant", "content": said.text}
+        message: dict[str, Any] = {"role": "assistant", "content": self._content(said.text, chat)}
         if said.reasoning is not None:
             message["reasoning_content"] = said.reasoning
         content = {"message": message} if chat else {"text": said.text}
         return {
             "id": "simulated",
             "object": "chat.completion" if chat else "text_completion",
-            "model": self.behaviour.model,
+            "model": self._name(),
             "choices": [{"index": 0, **content, "finish_reason": said.finish_reason}],
             "usage": {
                 "prompt_tokens": prompt_tokens,
@@ -139,6 +146,18 @@ class Server:
                 "completion_tokens_details": {"reasoning_tokens": said.reasoning_tokens},
             },
         }
+
+    def _content(self, text: str | None, chat: bool) -> Any:
+        if text is None or not (chat and self.behaviour.parts):
+            return text
+        half = len(text) // 2
+        return [{"type": "text", "text": text[:half]}, {"type": "text", "text": text[half:]}]
+
+    def _name(self) -> str:
+        """The model's name in a reply; another one once a restart with other weights is played."""
+        behaviour = self.behaviour
+        renamed = behaviour.rename_after is not None and sum(self.answered.values()) > behaviour.rename_after
+        return f"{behaviour.model}-2" if renamed else behaviour.model
 
 
 @contextlib.asynccontextmanager

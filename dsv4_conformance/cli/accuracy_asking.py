@@ -1,0 +1,111 @@
+"""What the accuracy commands share: asking a server with every way it can end as an exit code, and safe printing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec
+
+import typer
+
+from dsv4_conformance.errors import BadInput, ExitCode
+
+if TYPE_CHECKING:
+    from dsv4_conformance.accuracy.run import Finished, Settings
+
+DEADLINES_S = {"gsm8k": 600.0, "aime25": 14400.0}
+Options = ParamSpec("Options")
+
+
+def deadline_of(task: str, given: float | None = None) -> float:
+    """Seconds for one request: what was given, else the task's."""
+    return DEADLINES_S.get(task, 600.0) if given is None else given
+
+
+def invalid_is_7(command: Callable[Options, int]) -> Callable[Options, int]:
+    """A command whose file was edited says so and ends with exit code 7."""
+
+    @wraps(command)
+    def run(*args: Options.args, **options: Options.kwargs) -> int:
+        from dsv4_conformance.accuracy.reading import Edited
+
+        try:
+            return command(*args, **options)
+        except Edited as error:
+            typer.echo(f"dsv4-conformance: INVALID: {error}", err=True)
+            return ExitCode.INVALID_COMPARISON
+
+    return run
+
+
+def asked(settings: Settings) -> Finished:
+    """Run the task. Ends the command with exit code 7 where the server does not think as asked, 1 where it is gone."""
+    from dsv4_conformance.accuracy.probe import NotAsAsked
+    from dsv4_conformance.accuracy.pump import ServerGone
+    from dsv4_conformance.accuracy.run import run_task
+
+    try:
+        return run_task(settings)
+    except NotAsAsked as error:
+        typer.echo(f"dsv4-conformance: {error}", err=True)
+        raise typer.Exit(int(ExitCode.INVALID_COMPARISON)) from None
+    except ServerGone as error:
+        typer.echo(
+            f"dsv4-conformance: The server stopped answering ({error}). What it answered is kept in "
+            f"{settings.results}; run the same command again to go on.",
+            err=True,
+        )
+        raise typer.Exit(int(ExitCode.FAILED)) from None
+
+
+def reuse(finished: Finished) -> str:
+    """How many questions were asked and how many answers were there already, from when."""
+    told = f"asked {finished.asked:,} now, reused {finished.reused:,} answers"
+    if not finished.reused:
+        return told
+    since = [session.started for session in finished.run.sessions if session.answers]
+    told += f" of {finished.path} (begun {since[0] if since else finished.run.header.started})"
+    if not finished.asked:
+        told += ". Nothing was asked: if the build has changed since, give it a --results folder of its own"
+    return told
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines; a reader that has seen enough, such as ``head``, is no failure."""
+    try:
+        for line in lines:
+            typer.echo(line)
+    except BrokenPipeError:
+        # Python flushes at exit once more, and would end with a code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def notes_of(words: list[str]) -> dict[str, str]:
+    """NAME=TEXT, each. Raises BadInput for anything else, and for a name that is given twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, text = (part.strip() for part in word.partition("="))
+        if not equals or not name:
+            raise BadInput(f"--note is {word!r}; give NAME=TEXT.")
+        if found.get(name, text) != text:
+            raise BadInput(f"--note {name} is given twice, as {found[name]!r} and {text!r}; keep one.")
+        found[name] = text
+    return found
+
+
+@contextmanager
+def confirmed(question: str, *, yes: bool) -> Iterator[None]:
+    """Ask before something long begins. Raises BadInput where nobody can answer."""
+    if not yes:
+        try:
+            agreed = typer.confirm(question)
+        except typer.Abort:
+            if sys.stdin.isatty():
+                raise  # Ctrl-C
+            raise BadInput("There is no terminal to ask at; pass --yes to begin without being asked.") from None
+        if not agreed:
+            raise typer.Abort
+    yield
