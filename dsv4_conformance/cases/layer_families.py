@@ -41,8 +41,9 @@ DECODES = (
 PREFILL_REPLAYS = (
     # Chunks that end around groups of 128 and around a page, 65 entries of 4 in the end, a prefix that is shared.
     "p0:127 p0:2+1:3 p0:126 p0:1+1:125 p0:5+1:1 v0:3 k0:262 p0:2 f0>2:256 p2:5",
-    # Captured with rows of nobody, replayed with more and fewer rows, other sequences, freed pages, an eager step.
-    "p0:120+1:5 p0:9+1:66 p1:1 d0+1 r0 p2:129 p2:3+1:2",
+    # Captured with rows of nobody, replayed with more and fewer rows, other sequences, freed pages, an eager step, and an
+    # entry whose window was begun before a replay of a single token.
+    "p0:120+1:5 p0:9+1:66 p1:1 d0+1 r0 p2:129 p2:3+1:2 p1:4",
 )
 PREFIXES = (
     # The source has gone on far beyond the cut, and is gone before the target goes on.

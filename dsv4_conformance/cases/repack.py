@@ -51,6 +51,20 @@ def _repacked(scope: KVScope, page_size: int, key: int, name: str) -> KVScope:
     return KVScope(pages, listed.to(torch.int32).view(scope.indices.shape), scope.topk_length)
 
 
+def spread_pages(call: DecodeCall, factor: int) -> DecodeCall:
+    """The same pages in the same order, cut from a pool in which they lie ``factor`` times as far apart; what lies
+    between them is NaN."""
+
+    def scope(given: KVScope) -> KVScope:
+        count, size = given.pages.shape[:2]
+        pages = page_buffer(count * factor, size, "nan", given.pages.device)[::factor]
+        live = live_slots(given)
+        copy_slots(given.pages, live, pages, live)
+        return replace(given, pages=pages)
+
+    return replace(call, window=scope(call.window), extra=None if call.extra is None else scope(call.extra))
+
+
 def resurround(call: DecodeCall | PrefillCall, fill: Poison) -> DecodeCall | PrefillCall:
     """The same live rows at the same places, with ``fill`` in everything else: other slots, pads, tails, red zones."""
     if isinstance(call, PrefillCall):

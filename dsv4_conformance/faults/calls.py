@@ -109,3 +109,21 @@ def with_bytes(call: Call, change: Callable[[Tensor, Tensor], None]) -> Call:
         return replace(given, pages=pages)
 
     return replace(call, window=scope(call.window), extra=None if call.extra is None else scope(call.extra))
+
+
+def with_scopes(call: Call, change: Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]) -> Call:
+    """The call with the indices and lengths of each scope replaced by ``change(indices, lengths)``."""
+    if isinstance(call, PrefillCall):
+        indices, length = change(call.indices, call.topk_length)
+        return replace(call, indices=indices, topk_length=length)
+
+    def scope(given: KVScope) -> KVScope:
+        indices, length = change(given.indices, given.topk_length)
+        return replace(given, indices=indices, topk_length=length)
+
+    return replace(call, window=scope(call.window), extra=None if call.extra is None else scope(call.extra))
+
+
+def per_head(call: Call, lse: Tensor) -> Tensor:
+    """lse of any call as a view ``(R, h_q)``, or a copy where its strides allow no view."""
+    return lse.transpose(1, 2).flatten(0, 1) if isinstance(call, DecodeCall) else lse

@@ -60,6 +60,19 @@ def test_single_key_is_returned_times_its_share(subject: Subject, case: Attentio
     subject.compare(call, replace(outputs, out=outputs.out[rows], lse=outputs.lse[rows], max_logits=top), expected)
 
 
+@requirement("INV-09", on=ATTENTION, cases="rows")
+def test_single_key_of_a_very_low_or_high_logit_is_returned(subject: Subject, case: AttentionCase) -> None:
+    """INV-09: with one key and no sink, out = k and lse = s, be s -100,000 or 60,000: no logit stands for "masked"."""
+    call = replace(level_channel(keep_entries(subject.build(case), first_key)), sink=None)
+    if isinstance(call, DecodeCall):
+        call = replace(call, extra=None)
+    moved, step = step_query(call, (-1e5, -6e4, 6e4)[case.digest() % 3])
+    base, truth = subject.truth(call).answer, subject.truth(moved)
+    expected = replace(base, lse=base.lse + step, max_logits=base.max_logits + step)
+    subject.judge(moved, Truth(expected, truth.budgets))
+    subject.judge(call)
+
+
 @requirement("INV-10", on=ATTENTION, cases="clean_lists")
 def test_repeating_every_index_shifts_lse_by_ln_2(subject: Subject, case: AttentionCase) -> None:
     """INV-10: every index twice leaves the sink-free output unchanged and adds ln 2 to lse."""

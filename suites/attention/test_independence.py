@@ -8,7 +8,7 @@ from dsv4_conformance.cases.case import AttentionCase
 from dsv4_conformance.cases.generator import below, words
 from dsv4_conformance.cases.overwrite import overwrite
 from dsv4_conformance.cases.rearrange import keep_rows, permute_heads
-from dsv4_conformance.cases.repack import merge_scopes, repack, split_scope
+from dsv4_conformance.cases.repack import merge_scopes, repack, split_scope, spread_pages
 from dsv4_conformance.errors import ConformanceFailure, NotApplicable
 from dsv4_conformance.implementations.api import DecodeCall, PrefillCall
 from dsv4_conformance.runner.guards import Fingerprint
@@ -88,6 +88,15 @@ def test_page_size_and_physical_order_do_not_matter(subject: Subject, case: Atte
     sizes = subject.convention("SparseDecode").page_sizes or (2, 53, 61, 64, 69, 256, 1, 16, 32, 128)
     draw = case.digest()
     subject.judge(repack(call, sizes[draw % len(sizes)], sizes[draw // 7 % len(sizes)], draw), truth)
+    subject.judge(call)
+
+
+@requirement("INV-18", on=DECODE, cases="rows")
+def test_pages_may_be_cut_from_a_larger_pool(subject: Subject, case: AttentionCase) -> None:
+    """INV-18: pages of the same bytes that lie two or three times as far apart, NaN between them, give the answer."""
+    call = subject.build(case)
+    assert isinstance(call, DecodeCall)
+    subject.judge(spread_pages(call, 2 + case.digest() % 2), subject.truth(call))
     subject.judge(call)
 
 
