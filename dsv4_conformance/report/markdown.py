@@ -59,5 +59,8 @@ def markdown(journal: Journal) -> str:
     out += ["", f"### Failures ({len(wrong)})", "", *map(_failure, wrong[:SHOWN])] if wrong else []
     if missing := journal.missing():
         out += ["", f"{len(missing)} planned cases have no result (NOT_RUN)."]
-    out += ["", *(f"- not selected: {_cell(n.what)}: {_cell(n.reason)}" for n in header.not_selected)]
+    left: dict[str, list[str]] = {}
+    for skipped in header.not_selected:
+        left.setdefault(skipped.reason, []).append(skipped.what)
+    out += ["", *(f"- not selected, {_cell(why)}: {_cell(', '.join(what))}" for why, what in left.items())]
     return "\n".join(out).rstrip() + "\n"

@@ -111,10 +111,10 @@ def told(subject: Subject, timed: Timed, limit: float) -> None:
     """Put a comparison into the case's metrics."""
     subject.expect(True, "")  # its figures are the check; a verdict follows from them
     subject.note(
-        time_ratio=timed.ratio.median,
-        time_ratio_low=timed.ratio.low,
-        time_ratio_high=timed.ratio.high,
-        time_ratio_limit=limit,
+        relative_time=timed.ratio.median,
+        relative_time_low=timed.ratio.low,
+        relative_time_high=timed.ratio.high,
+        relative_time_limit=limit,
         spread=timed.ratio.spread,
         ours_ms=timed.ours,
         other_ms=timed.other,
