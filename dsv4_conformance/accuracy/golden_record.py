@@ -156,7 +156,7 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
         first = run.header.items[int(np.argmax(counted.errors > 0))]
         raise BadInput(
             f"{int(counted.errors.sum())} requests of the run got no usable reply ({first} first); a golden has no "
-            "holes: make the run again with --retry-errors, which asks these requests again and no others."
+            "holes: ask these again and no others, with accuracy run --retry-errors or the same golden record command."
         )
     for kind in ("filtered", "malformed"):
         if (column := getattr(counted, kind)).any():

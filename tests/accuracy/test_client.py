@@ -28,8 +28,9 @@ def test_addresses_that_are_kept_or_refused() -> None:
     assert Endpoint("http://vhost:1").root == "http://vhost:1/v1"
     with pytest.raises(BadInput, match="give an address like"):
         _ = Endpoint("h:8000").root
-    with pytest.raises(BadInput, match="--concurrency is 0"):
-        Endpoint("http://h", concurrency=0)
+    for name, value in (("concurrency", 0), ("deadline_s", float("nan")), ("deadline_s", float("inf")), ("tries", -1)):
+        with pytest.raises(BadInput, match=f"--{name.removesuffix('_s')} is {value}; give a number above 0"):
+            Endpoint("http://h", **{name: value})  # type: ignore[arg-type]
 
 
 def content(message: Any, **choice: Any) -> bytes:
@@ -53,6 +54,52 @@ def content(message: Any, **choice: Any) -> bytes:
 def test_text_and_reasoning(message: dict[str, Any], text: str, reasoning: str) -> None:
     reply = reply_from(content(message), "chat")
     assert (reply.text, reply.reasoning, reply.served, reply.error) == (text, reasoning, "m", "")
+
+
+@pytest.mark.parametrize(
+    ("content_of", "text", "reasoning"),
+    [
+        ([{"type": "text", "text": "so "}, {"type": "text", "text": "#### 1"}], "so #### 1", ""),
+        ([{"type": "output_text", "text": "a"}, "b"], "ab", ""),
+        (
+            [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "a"}],
+            "a",
+            "hm",
+        ),
+        ([{"type": "reasoning", "text": "hm"}], "", "hm"),
+        ([], "", ""),
+    ],
+)
+def test_contents_in_parts_are_joined(content_of: list[Any], text: str, reasoning: str) -> None:
+    reply = reply_from(content({"content": content_of}), "chat")
+    assert (reply.text, reply.reasoning, reply.odd) == (text, reasoning, "")
+
+
+@pytest.mark.parametrize(
+    ("said", "choice", "odd", "told"),
+    [
+        ({"content": 42}, {}, "malformed", "the reply's content is no text but 42"),
+        ({"content": {"a": 1}}, {}, "malformed", "no text but {"),
+        ({"content": [{"type": "image_url"}]}, {}, "malformed", "a part of the reply's content is no text"),
+        ({"content": [3]}, {}, "malformed", "a part of the reply's content is no text but 3"),
+        ({"content": "a"}, {"finish_reason": None}, "malformed", "came to its end (finish_reason None)"),
+        ({"content": "a"}, {"finish_reason": "tool_calls"}, "malformed", "finish_reason 'tool_calls'"),
+        ({"content": "a"}, {"finish_reason": "content_filter"}, "filtered", "a content filter cut in"),
+        ({"content": None}, {"finish_reason": "content_filter"}, "filtered", "a content filter cut in"),
+        ({"content": 42}, {"finish_reason": "length"}, "", ""),
+        ({"content": None}, {"finish_reason": "eos_token"}, "", ""),
+    ],
+)
+def test_replies_that_are_no_answer_of_the_model_are_called_so(
+    said: dict[str, Any], choice: dict[str, Any], odd: str, told: str
+) -> None:
+    reply = reply_from(content(said, **choice), "chat")
+    assert reply.odd == odd and told in reply.told and bool(reply.told) == bool(odd)
+
+
+def test_half_characters_can_be_written_down() -> None:
+    reply = reply_from(content({"content": "a\ud800b"}), "chat")
+    assert reply.text == "a?b"
 
 
 def test_token_counts_are_the_servers_or_none() -> None:

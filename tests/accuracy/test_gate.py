@@ -9,7 +9,7 @@ import pytest
 
 from dsv4_conformance.accuracy.decision import Verdict, decide, detectable
 from dsv4_conformance.accuracy.gate import Judgement, judge
-from dsv4_conformance.accuracy.golden_record import Golden
+from dsv4_conformance.accuracy.golden_record import Golden, golden_of
 from dsv4_conformance.accuracy.item_model import MODELS, Change
 from dsv4_conformance.accuracy.profiles import Rule, rule_of
 from dsv4_conformance.accuracy.records import AccuracyRun
@@ -158,6 +158,48 @@ def test_copies_of_one_pass_are_invalid_unless_it_is_greedy() -> None:
     greedy = {**FINGERPRINT, "temperature": "0.0"}
     copied = replace(copied, header=replace(copied.header, fingerprint=greedy))
     assert verdict(copied, golden=reference(fingerprint=greedy)).verdict == Verdict.PASS
+
+
+def test_a_golden_is_not_compared_with_its_own_answers() -> None:
+    run = candidate(passes=4)
+    own = golden_of(run, 4, "own", {}, simulated=False)
+    found = verdict(run, golden=own)
+    assert (found.verdict, found.exit_code) == (Verdict.INVALID, ExitCode.INVALID_COMPARISON)
+    assert "answers: pass 1, 2, 3, 4 of this run is the golden's own" in found.invalid[0]
+    again = replace(run, answers=tuple(replace(a, seconds=a.seconds + 1) for a in run.answers))
+    assert verdict(again, golden=own).verdict == Verdict.PASS, "the same words at another time are another run's"
+    mixed = replace(run, answers=(*run.answers[:N], *again.answers[N:]))
+    assert "pass 1 of this run" in verdict(mixed, golden=own).invalid[0]
+    one = replace(run, answers=tuple(a for a in run.answers if a.repeat == 0))
+    assert verdict(one, golden=own).verdict == Verdict.INVALID
+
+
+def test_replies_of_several_models_are_no_run_of_one() -> None:
+    named = {**FINGERPRINT, "model": "m"}
+    run = candidate(fingerprint=named)
+    run = replace(run, answers=tuple(replace(a, served="m") for a in run.answers))
+    assert verdict(run, golden=reference(fingerprint=named)).verdict == Verdict.PASS
+    for served in ("m-2", ""):
+        found = verdict(changed(run, "q7", 0, served=served), golden=reference(fingerprint=named))
+        assert found.verdict == Verdict.INVALID
+        assert f"the replies name 'm' in 399, '{served or 'none'}' in 1 of 400" in found.invalid[0]
+        assert "another one at q7 of pass 1 first" in found.invalid[0]
+
+
+@pytest.mark.parametrize("status", ["filtered", "malformed"])
+def test_filtered_and_malformed_replies_have_a_gate_and_are_named(status: str) -> None:
+    generous = RULE.model_copy(update={"margin": 0.2, "floor": 0.3})
+    one, many = (verdict(candidate(statuses={(i, 0): status for i in range(n)}), generous) for n in (1, 6))
+    assert one.verdict == Verdict.PASS and [f.gate for f in one.warns] == ["malformed"]
+    finding = many.finding("malformed")
+    assert many.verdict == Verdict.FAIL and finding is not None and finding.verdict == Verdict.FAIL
+    assert finding.items[0] == "q0 1/1, golden 0/8" and len(finding.items) == 6
+
+
+def test_no_interval_reaches_beyond_all_questions() -> None:
+    before, after = golden([[1] * 8] * 3), run_of([[1], [1], [0]])
+    score = verdict(after, golden=before).score
+    assert score is not None and score.low == -1.0 and score.high <= 1.0
 
 
 def test_errors_are_neither_wrong_nor_right() -> None:

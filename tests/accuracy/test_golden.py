@@ -64,6 +64,10 @@ def test_the_measured_noise_is_that_of_the_item_model() -> None:
         (run_of(RIGHT), 1, "A golden of 1 pass has no noise of its own"),
         (run_of(RIGHT), 5, r"lacks 4 answers of its first 5 passes \(q0 in pass 5 first\)"),
         (run_of(RIGHT, statuses={(1, 1): "error"}), 4, r"1 requests of the run got no usable reply \(q1 first\)"),
+        (run_of(RIGHT, statuses={(1, 1): "error"}), 4, r"with accuracy run --retry-errors or the same"),
+        (run_of(RIGHT, statuses={(2, 1): "filtered"}), 4, r"1 replies of the run are filtered \(q2 first\)"),
+        (run_of(RIGHT, statuses={(3, 1): "malformed"}), 4, r"1 replies of the run are malformed \(q3 first\)"),
+        (changed(run_of(RIGHT), "q1", 2, served="b"), 4, r"Served: .*'b' in 1 of 16.* a golden is of one model"),
     ],
 )
 def test_a_golden_has_no_holes(run: Any, runs: int, sentence: str) -> None:
@@ -104,6 +108,14 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda c: c["totals"].update(score=0.99), "sums that its rows do not give"),
     (lambda c: c.update(simulated=True), "was edited: its SHA-256"),
     (lambda c: c.update(content_sha256="0"), "was edited: its SHA-256"),
+    (lambda c: c["digests"].pop(), "was edited: its SHA-256"),
+    (lambda c: c.pop("digests"), "was edited: its SHA-256"),
+    (_row("correct", "4"), "is malformed .rows.0.correct: input should be a valid integer"),
+    (lambda c: c.update(passes="abcd"), "is malformed .passes: input should be a valid array"),
+    (lambda c: c.update(runs="4"), "is malformed .runs: input should be a valid integer"),
+    (lambda c: c.update(fingerprint=[]), "is malformed .fingerprint: input should be"),
+    (lambda c: c.update(rows=5), "is malformed"),
+    (lambda c: c.update(runs=1), "counts for q0 that 1 passes cannot give|fewer than 2 passes"),
 ]
 
 
@@ -111,6 +123,13 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 def test_every_edit_is_seen(change: Callable[[dict[str, Any]], object], sentence: str) -> None:
     with pytest.raises(BadInput, match=f"the file .*{sentence}"):
         parse(edited(golden(RIGHT).text(), change), "the file")
+
+
+def test_goldens_without_digests_are_as_they_were() -> None:
+    bare = replace(golden(RIGHT), digests=())
+    assert "digests" not in bare.text() and parse(bare.text(), "x") == bare
+    for name in golden_files.names(resources.golden_dir()):
+        golden_files.load(resources.golden_dir(), name)
 
 
 def test_layout_is_not_content() -> None:
