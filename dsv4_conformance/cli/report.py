@@ -18,6 +18,9 @@ def report(
     faults: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Kill matrix, as JSON or JSON lines; repeatable.")
     ] = None,
+    submission: Annotated[
+        bool, typer.Option("--submission", help="Add the journals and a manifest, so that `verify` can recompute it.")
+    ] = False,
 ) -> int:
     """Tell runs side by side: one HTML page, Markdown, JUnit, CTRF-style JSON and badges, from their journals.
 
@@ -28,13 +31,20 @@ def report(
     from dsv4_conformance.report.faults import of_journals, read_faults
     from dsv4_conformance.report.gathering import gather, journal_path
     from dsv4_conformance.report.overview import verdict_lines
+    from dsv4_conformance.report.submission import MANIFEST, collect, seal
     from dsv4_conformance.report.writing import PAGE, files, write
 
-    given = [read_faults(path) for path in faults or []]
-    gathered = gather([journal_path(path) for path in journals])
-    write(output, files(gathered, [*given, *of_journals(gathered)]))
+    paths, matrices = [journal_path(path) for path in journals], list(faults or [])
+    tables = [read_faults(path) for path in matrices]
+    gathered = gather(paths)
+    if submission:
+        paths, matrices = collect(output, paths, matrices)
+        gathered, tables = gather(paths), [read_faults(path) for path in matrices]
+    write(output, files(gathered, [*tables, *of_journals(gathered)]))
     for line in verdict_lines(gathered):
         typer.echo(line)
     typer.echo(f"report: {output / PAGE}")
+    if submission:
+        typer.echo(f"submission: {output / MANIFEST}, sha256 {seal(output, gathered, matrices)}")
     wrong = next((verdict for verdict in gathered.verdicts if not verdict.good), None)
     return ExitCode.QUALIFIES if wrong is None else wrong.code or ExitCode.FAILED

@@ -1,0 +1,247 @@
+"""Recomputes a submission: files, plan, results, verdict, waivers, environment, git state, goldens, the report.
+
+It finds gaps, and edits that were not carried through everything; it is no signature. Sign the manifest's hash.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from pydantic import ValidationError
+
+import dsv4_conformance
+from dsv4_conformance import resources
+from dsv4_conformance.errors import BadInput
+from dsv4_conformance.golden.manifest import load as load_goldens
+from dsv4_conformance.plugin import verdict
+from dsv4_conformance.plugin.ending import Ending
+from dsv4_conformance.plugin.environment import describe
+from dsv4_conformance.plugin.journal import Footer, Header, Result, plan_hash
+from dsv4_conformance.plugin.waivers import LONGEST, Waiver
+from dsv4_conformance.report import escaping
+from dsv4_conformance.report.faults import FaultTable, of_journals, read_faults
+from dsv4_conformance.report.folding import Run
+from dsv4_conformance.report.gathering import Gathered, gather
+from dsv4_conformance.report.measured import LIMIT, ratios
+from dsv4_conformance.report.stream import JournalFile
+from dsv4_conformance.report.submission import MANIFEST, Manifest, goldens_hash, present, sha256
+from dsv4_conformance.report.writing import files
+from dsv4_conformance.status import Status
+
+SHOWN = 5
+"""Cases that a sentence names."""
+
+
+@dataclass
+class Findings:
+    """``refusals``: why the submission is not accepted; ``notes``: what a reader should know; ``checked``: what holds.
+    ``incomparable``: it belongs to another version, so that nothing can be recomputed."""
+
+    refusals: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    incomparable: bool = False
+
+    def part(self, what: str, found: Iterator[str]) -> None:
+        """Take the sentences of one part; without any, the part holds."""
+        wrong = list(found)
+        self.refusals += [f"{what}: {sentence}" for sentence in wrong]
+        if not wrong:
+            self.checked.append(what)
+
+
+def verify(folder: Path, manifest: Manifest, golden: Path | None = None) -> Findings:
+    """Everything that is wrong with a submission. Raises BadInput for a journal that cannot be read at all."""
+    findings = Findings()
+    findings.part("files", _files(folder, manifest))
+    journals = [folder / run.journal for run in manifest.runs]
+    absent = [path for path in journals if not path.is_file()]
+    if absent or not journals:
+        return findings
+    gathered = gather(journals)
+    if manifest.version != dsv4_conformance.__version__:
+        findings.incomparable = True
+        findings.refusals.append(
+            f"version: it was made by dsv4-conformance {escaping.name(manifest.version)}, and this is "
+            f"{dsv4_conformance.__version__}; verify it with the version that made it."
+        )
+    for number, (run, journal) in enumerate(zip(gathered.runs, gathered.journals, strict=True)):
+        submitted = manifest.runs[number]
+        named = (submitted.run_id, submitted.plan_hash, submitted.results_hash, submitted.commit, submitted.modified)
+        environment = run.header.environment
+        told = (run.header.run_id, run.header.plan_hash, run.results_hash, environment.commit, environment.modified)
+        findings.part(f"{run.mark} manifest", iter(() if named == told else (f"{MANIFEST} tells another run.",)))
+        findings.part(f"{run.mark} results", _results(run, journal))
+        findings.part(f"{run.mark} waivers", _waivers(run.header, journal))
+        findings.part(f"{run.mark} environment", _environment(run.header, run.footer))
+        findings.part(f"{run.mark} goldens", _judged_by(run, golden))
+        if not findings.incomparable:
+            findings.part(f"{run.mark} plan", _plan(journal, findings))
+        findings.part(f"{run.mark} verdict", _qualifies(gathered, number))
+    if not findings.incomparable:
+        findings.part("goldens", _goldens(manifest))
+        findings.part("report", _report(folder, manifest, gathered))
+    return findings
+
+
+def _files(folder: Path, manifest: Manifest) -> Iterator[str]:
+    there = set(present(folder))
+    for name in sorted(manifest.files.keys() - there):
+        yield f"{name} is missing."
+    for name in sorted(there - manifest.files.keys()):
+        yield f"{escaping.name(name)} is not in {MANIFEST}."
+    for name in sorted(there & manifest.files.keys()):
+        if (folder / name).is_symlink():
+            yield f"{name} is a link, which proves nothing."
+        elif sha256(folder / name) != manifest.files[name]:
+            yield f"{name} was changed."
+
+
+def _results(run: Run, journal: JournalFile) -> Iterator[str]:
+    header, footer = run.header, run.footer
+    if footer is None:
+        yield "the run did not end; its journal has no footer."
+        return
+    if plan_hash(journal.plan()) != header.plan_hash:
+        yield "the plan is not the one that its plan_hash was made of."
+    if run.missing:
+        yield f"{run.missing} planned case(s) have no result."
+    if run.unplanned:
+        yield f"{run.unplanned} result(s) are of cases that were not planned."
+    if footer.results_hash != run.results_hash:
+        yield "the results are not those that the results_hash was made of."
+    code, note = Ending(problems=tuple(footer.problems)).judge(header, sorted(run.statuses))
+    counts = {status: run.counts[status] for status in Status if run.counts[status]}
+    if footer.counts != counts:
+        yield "the counts of the footer are not those of the results."
+    if footer.requirements != {name: rule.status for name, rule in run.rules.items()}:
+        yield "the statuses of requirements in the footer are not those of the results."
+    told = verdict.sentence(code, header.profile, counts, note)
+    if (footer.exit_code, footer.qualifies, footer.verdict) != (code, code == 0 and not note, told):
+        yield f"the verdict does not follow from the results: {escaping.line(told, 300)}"
+    over = [result.case_id for result in journal.results() if result.status is Status.PASS and _over(result)]
+    if over:
+        yield f"{_named(over)} passed with an error beyond its budget."
+
+
+def _over(result: Result) -> bool:
+    return any(ratio > LIMIT for ratio in ratios(result.record).values())
+
+
+def _waivers(header: Header, journal: JournalFile) -> Iterator[str]:
+    known: dict[str, Waiver] = {}
+    day = date.fromisoformat(header.started[:10])
+    for record in header.waivers:
+        try:
+            waiver = Waiver.model_validate(record.model_dump())
+        except ValidationError:
+            yield f"{escaping.name(record.id)} is no valid waiver."
+            continue
+        known[waiver.id] = waiver
+        if waiver.expires - waiver.opened > LONGEST or waiver.opened > day:
+            yield f"{waiver.id} is open for more than {LONGEST.days} days, or was opened after the run."
+    wrong = []
+    for result in journal.results():
+        if result.status not in (Status.WAIVED, Status.QUARANTINED, Status.STALE_WAIVER):
+            continue
+        found = known.get(result.waiver)
+        case = (result.requirement, result.case_id, result.surface, result.nodeid)
+        if found is None or found.expired(day) or not found.matches(*case):
+            wrong.append(result.case_id)
+    if wrong:
+        yield f"{_named(wrong)} is waived without a valid waiver for it."
+
+
+def _environment(header: Header, footer: Footer | None) -> Iterator[str]:
+    where = [(header.device, header.environment), *((source.device, source.environment) for source in header.merged)]
+    for device, environment in where:
+        if environment.modified:
+            yield "the suites were run from a checkout with changes; commit them and run again."
+        if device == "cuda" and not (environment.driver and environment.gpus and all(g.name for g in environment.gpus)):
+            yield "the run was on a GPU, and the journal does not say which, or with which driver."
+        if not environment.packages.get("torch"):
+            yield "the version of torch is not recorded."
+    if len({environment.commit for _, environment in where}) > 1:
+        yield "the merged journals are of several commits."
+    if header.shard is not None or header.partial:
+        yield "not all of the profile was run."
+    if footer is not None and footer.finished < header.started:
+        yield "the run ended before it began."
+
+
+def _judged_by(run: Run, folder: Path | None) -> Iterator[str]:
+    """Accuracy runs have to be judged by goldens that are here, and unedited."""
+    from dsv4_conformance.accuracy import golden_files
+
+    root = folder if folder is not None else resources.golden_dir()
+    known = set()
+    for name in golden_files.names(root) if run.accuracy else ():
+        try:
+            known.add(golden_files.load(root, name).content_hash)
+        except BadInput as error:
+            yield str(error)
+    for record in run.accuracy:
+        golden = record.get("golden")
+        golden = golden if isinstance(golden, dict) else {}
+        if golden.get("sha256") not in known:
+            name = escaping.name(str(golden.get("name")))
+            yield f"accuracy was judged by a golden {name!r} that is not in {root}; name its folder with --golden."
+
+
+def _goldens(manifest: Manifest) -> Iterator[str]:
+    root = resources.golden_dir()
+    if manifest.goldens != goldens_hash():
+        yield "they are not those of the installed version."
+    for name, entry in load_goldens(root).files.items():
+        if not (root / name).is_file() or sha256(root / name) != entry.sha256:
+            yield f"{root / name} is not what its manifest says; restore it."
+
+
+def _plan(journal: JournalFile, findings: Findings) -> Iterator[str]:
+    from dsv4_conformance.report.planned import expected_plan
+
+    header = journal.header
+    here = describe()
+    note = ""
+    if header.environment.commit and here.commit and header.environment.commit != here.commit:
+        note = f" (it was made at commit {header.environment.commit[:10]}, this is {here.commit[:10]})"
+        findings.notes.append(f"the suites here are of another commit{note}.")
+    if not header.environment.commit:
+        findings.notes.append(f"the suites were an installed package, version {header.version}, without a commit.")
+    try:
+        expected = expected_plan(journal)
+    except BadInput as error:
+        yield str(error)
+        return
+    planned = {(entry.case_id, entry.surface) for entry in journal.plan()}
+    for what, cases in (("lacks", expected - planned), ("adds", planned - expected)):
+        if cases:
+            yield f"the plan {what} {len(cases)} case(s) of the profile: {_named(sorted(c for c, _ in cases))}{note}."
+
+
+def _qualifies(gathered: Gathered, number: int) -> Iterator[str]:
+    found = gathered.verdicts[number]
+    if not found.good:
+        yield f"{found.word.lower()}."
+
+
+def _report(folder: Path, manifest: Manifest, gathered: Gathered) -> Iterator[str]:
+    tables: list[FaultTable] = [read_faults(folder / name) for name in manifest.faults if (folder / name).is_file()]
+    for name, writer in files(gathered, [*tables, *of_journals(gathered)]).items():
+        path = folder / name
+        if not path.is_file():
+            yield f"{name} is missing."
+            continue
+        made = io.StringIO()
+        writer(made)
+        if path.read_bytes() != made.getvalue().encode("utf-8", "backslashreplace"):
+            yield f"{name} is not what the journals give."
+
+
+def _named(cases: list[str]) -> str:
+    more = f" and {len(cases) - SHOWN} more" if len(cases) > SHOWN else ""
+    return f"{', '.join(escaping.name(case) for case in cases[:SHOWN])}{more}"
