@@ -10,7 +10,7 @@ from functools import cache
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.faults.fault import Fault, registered
 
-AREAS = ("sinks_and_heads", "lists_and_rows", "graphs", "gathers")
+AREAS = ("sinks_and_heads", "lists_and_rows", "graphs", "gathers", "compressor", "indexer", "selection")
 """Modules of this package that hold models."""
 
 

@@ -104,7 +104,14 @@ def _judge(session: Session, function: SuiteFunction, case: PlannedCase) -> tupl
     except NotApplicable:
         return None
     except ConformanceFailure as failure:
-        return str(failure), failure.__cause__ is not None
+        return str(failure), _raised(failure)
     except (torch.OutOfMemoryError, MemoryError) as error:
         return f"out of memory: {summary_of(error)}", True
     return None
+
+
+def _raised(failure: BaseException) -> bool:
+    """Whether an exception of the implementation lies at the bottom of a failure."""
+    while isinstance(failure.__cause__, ConformanceFailure):
+        failure = failure.__cause__
+    return failure.__cause__ is not None

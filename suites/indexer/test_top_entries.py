@@ -80,6 +80,29 @@ def test_paged_indices_are_the_slots_of_the_raw_ones(subject: Subject, case: Top
     )
 
 
+@requirement("INV-35", on=INDEXER, cases="selection")
+def test_paged_indices_follow_the_raw_ones_among_equal_scores(subject: Subject, case: TopkCase) -> None:
+    """INV-35: whichever of equal scores were selected, the slots are those of the raw entries, place by place."""
+    need_pages(subject)
+    raw, paged, _, lengths = select(subject, case)
+    named = torch.where(raw < lengths[:, None], raw, -1).long()
+    wanted = compressed_slot(topk_pages(case, subject.device), named, 4)
+    wrong = (paged.long() != wanted).any(1)
+    subject.expect(
+        not wrong.any(), f"{int(wrong.sum())} of {case.rows} rows have slots of other entries than those they name."
+    )
+
+
+@requirement("INV-102", on=INDEXER, cases="selection")
+def test_equal_scores_are_chosen_alike_every_time(subject: Subject, case: TopkCase) -> None:
+    """INV-102 (SHOULD): the same scores selected from three times give the same entries, ties at the edge included."""
+    first, _, _, _ = select(subject, case)
+    for _ in range(2):
+        again, _, _, _ = select(subject, case)
+        same = (first.sort(1).values == again.sort(1).values).all()
+        subject.expect(same, "the same scores were selected from again, and other entries came out.")
+
+
 @requirement("INV-35", on=INDEXER, cases="selection_distinct")
 def test_other_pages_change_no_selection(subject: Subject, case: TopkCase) -> None:
     """INV-35: with another page table the same entries are selected."""

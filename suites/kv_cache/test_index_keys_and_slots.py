@@ -66,6 +66,11 @@ def test_every_compressed_entry_has_a_slot_of_its_own(subject: Subject, case: Fo
         wanted = kv_format.compressed_slot(tables, entries, ratio)
         subject.expect(torch.equal(slots, wanted), f"a compressed entry of ratio {ratio} has the wrong slot.")
         subject.expect(torch.unique(slots).numel() == slots.numel(), f"two entries of ratio {ratio} share a slot.")
+        cut = torch.nn.functional.pad(tables, (1, 2), value=1)[:, 1:-2]  # a table is often a part of a wider one
+        subject.expect(
+            torch.equal(subject.ask("compressed_slots", cut, entries, ratio), wanted),
+            f"a compressed entry of ratio {ratio} has another slot by a table that is cut from a wider one.",
+        )
         entries[:, ::3] = -1
         holes = subject.ask("compressed_slots", tables, entries, ratio)
         subject.expect(((holes == -1) == (entries == -1)).all(), "-1 does not stay -1, or something else became -1.")
