@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from dsv4_conformance.accuracy import golden_files
-from dsv4_conformance.accuracy.golden_record import golden_of
 from dsv4_conformance.accuracy.reading import load
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
 from dsv4_conformance.cli import main
@@ -71,21 +70,6 @@ def test_another_build_is_refused_and_asked_nothing(
         assert told in refused.err and "--same-build" in refused.err and "folder of its own" in refused.err
         assert run(capsys, url, tmp_path, *notes, "--same-build", "--repeats", "2").code == 0
         assert sum(server.asked.values()) == GSM8K
-
-
-def test_pooled_set_ups_are_told_in_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for behaviour in (Behaviour(), Behaviour(version="2")):
-        with served(behaviour) as (url, _):
-            run(capsys, url, tmp_path, "--same-build", "--repeats", behaviour.version)
-    found = load(tmp_path / "gsm8k.jsonl")
-    golden_files.save(tmp_path, golden_of(found, 2, "own", {}, simulated=True), None)
-    other = tmp_path / "other"
-    for behaviour in (Behaviour(stream=3), Behaviour(stream=3, version="2")):
-        with served(behaviour) as (url, _):
-            run(capsys, url, other, "--same-build", "--repeats", str(2 * int(behaviour.version)))
-    words = ["golden", "compare", "--golden", "own", "--folder", str(tmp_path)]
-    short = Ended(capsys, *words, str(other / "gsm8k.jsonl"))
-    assert short.code == 7 and "the golden has 2 passes and this profile needs 4" in " ".join(short.out.split())
 
 
 def test_the_goldens_own_run_is_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from dsv4_conformance.accuracy.decision import Verdict
 from dsv4_conformance.accuracy.gate import Judgement, judge
 from dsv4_conformance.accuracy.golden_record import Golden, golden_of
 from dsv4_conformance.accuracy.profiles import Rule, read_rules, rule_of
+from dsv4_conformance.accuracy.records import Session
 from dsv4_conformance.accuracy.run import Settings, run_task
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
 from dsv4_conformance.cli import main
@@ -127,6 +128,35 @@ def test_what_requirements_make_of_a_run() -> None:
     assert record(other, "errors")["status_hint"] == record(other, "score")["status_hint"] == "INVALID"
     assert "task is 'aime25'" in record(other, "errors")["reason"] and "INV-133" in record(other, "score")["reason"]
     assert outcome(Judged(None, "no golden."), ("score",))["status_hint"] == "INVALID"
+
+
+def test_answers_of_an_earlier_run_make_a_warning_that_counts_them() -> None:
+    run = run_of([[1]] * N)
+    for given, told in (
+        (
+            (Session("old", "T0", {}, N),),
+            "400 of the 400 answers are an earlier run's (begun T0), nothing was asked",
+        ),
+        (
+            (Session("old", "T0", {}, 10), Session("new", "T1", {}, N - 10)),
+            "10 of the 400 answers are an earlier",
+        ),
+    ):
+        judgement = judge(made_golden(RIGHT), replace(run, sessions=given), RULE, "pre-merge")
+        found = outcome(Judged(judgement, run="new"), ("errors",))
+        assert found["status_hint"] == "WARN" and told in found["reason"]
+        assert outcome(Judged(judgement, run="new"), ("score",))["status_hint"] == "PASS"
+    fresh = judge(made_golden(RIGHT), replace(run, sessions=(Session("new", "T", {}, N),)), RULE, "pre-merge")
+    assert outcome(Judged(fresh, run="new"), ("errors",))["status_hint"] == "PASS"
+
+
+def test_answers_of_another_build_are_not_judged(questions: Path, tmp_path: Path, small: Rule) -> None:
+    recorded(tmp_path)
+    judged(replace(SOUND, stream=2), tmp_path)
+    with pytest.raises(BadInput, match="the server's version was simulated 1 and is simulated 2"):
+        judged(replace(SOUND, stream=2, version="2", broken=14), tmp_path)
+    found, server = judged(replace(SOUND, stream=2, version="2"), tmp_path, same_build=True, run="third")
+    assert found.verdict == Verdict.PASS and not server.asked and Judged(found, run="third").reused == 24
 
 
 def test_rules_are_complete_and_in_order() -> None:

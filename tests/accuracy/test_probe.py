@@ -34,6 +34,17 @@ def test_what_seeds_do(behaviour: Behaviour, seeds: str, settings: dict[str, obj
     assert found(behaviour, settings).seeds == seeds
 
 
+def test_what_the_server_says_of_itself() -> None:
+    assert found(Behaviour(version="7")).says == {"owned_by": "dsv4-conformance", "version": "simulated 7"}
+
+
+def test_replies_that_cannot_be_used_are_found_before_the_run() -> None:
+    with pytest.MonkeyPatch.context() as patch, served(Behaviour()) as (url, _):
+        patch.setattr("dsv4_conformance.accuracy.replies.ENDED", frozenset({"done"}))
+        with pytest.raises(BadInput, match="answers in a form that cannot be used: the reply does not say"):
+            probe(endpoint(url, tries=1), None, PLAIN, seed=1000)
+
+
 def test_what_is_found() -> None:
     plain = found(Behaviour(model="m"))
     assert (plain.model, plain.served, plain.thinking) == ("m", "m", "off")

@@ -167,3 +167,20 @@ def test_every_trait_has_an_option() -> None:
         "version": "engine_version",
     }
     assert {renamed.get(f.name, f.name) for f in fields(Behaviour)} <= options
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"drop": float("nan")}, "--drop is nan"),
+        ({"latency_s": float("nan")}, "--latency is nan"),
+        ({"stall_s": -1}, "--stall-seconds is -1"),
+        ({"mean_tokens": -3}, "--mean-tokens is -3"),
+        ({"down_after": -1}, "--down-after is -1"),
+        ({"filtered": 1.5}, "--filtered is 1.5; give a share from 0 to 1"),
+        ({"truncate": float("nan")}, "--truncate is nan"),
+    ],
+)
+def test_numbers_that_no_server_can_follow(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        Behaviour(**values)

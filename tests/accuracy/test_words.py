@@ -15,6 +15,7 @@ from dsv4_conformance.accuracy.golden_text import described
 from dsv4_conformance.accuracy.power import Rates
 from dsv4_conformance.accuracy.power_text import markdown, plain
 from dsv4_conformance.accuracy.profiles import rule_of
+from dsv4_conformance.accuracy.records import Session
 from dsv4_conformance.accuracy.verdict_text import lines, paragraph
 from dsv4_conformance.errors import BadInput
 
@@ -53,6 +54,53 @@ def test_doubt_says_how_to_go_on_and_where_it_ends() -> None:
     assert "What to do: run on to 2 passes with the same command; answers so far are kept" in told(lost=7)
     last = told(lost=6, passes=4)
     assert last.startswith("INCONCLUSIVE:") and "this was the last look" in last
+
+
+ONE = {"--endpoint": "http://a/v1", "--note commit": "a1", "the server's version": "0.9", "the server's owned_by": "x"}
+TWO = {"--endpoint": "http://b/v1"}
+
+
+def sessions(*builds: tuple[dict[str, str], int]) -> str:
+    run = run_of([[1]] * N)
+    given = tuple(Session("r", f"2026-11-30T0{n}:00", build, count) for n, (build, count) in enumerate(builds))
+    return paragraph(judge(BEFORE, replace(run, sessions=given), rule_of("pre-merge", "gsm8k"), "pre-merge"))
+
+
+def test_a_verdict_says_whose_answers_it_is_about() -> None:
+    assert "Answered at http://a/v1 (commit a1, version 0.9), begun 2026-11-30T00:00." in sessions((ONE, N))
+    resumed = sessions((ONE, N - 100), (ONE, 0), (ONE, 100))
+    assert "begun 2026-11-30T00:00, the last 100 of them 2026-11-30T02:00." in resumed
+    assert "Look at this: answers of 2 set-ups are pooled as of one build: http://a/v1 (commit a1, version 0.9); " in (
+        sessions((ONE, N - 100), (TWO, 100))
+    )
+    assert "Answered" not in told() and "pooled" not in told()
+
+
+def test_missing_passes_say_the_command_that_gets_them() -> None:
+    run = run_of([[1]] * N)
+    text = paragraph(judge(BEFORE, run, rule_of("release", "gsm8k"), "release"))
+    assert text.startswith("INVALID: GSM8K of 'candidate' cannot be compared")
+    assert "1,000 answers of the first 2 passes that this profile judges are missing" in text
+    assert text.endswith("run the same command again with --repeats 2: it asks only for what is missing.")
+
+
+@pytest.mark.parametrize(
+    ("status", "named", "todo"),
+    [
+        ("truncated", "Replies cut off: q0 1/1, golden 0/8; q1 1/1", "raise --max-tokens for golden and run alike"),
+        ("no_answer", "Replies without an answer: q0 1/1", "look for a broken chat template"),
+        ("empty", "Replies without an answer: q0 1/1", "a reasoning parser that keeps the answer"),
+        ("filtered", "Filtered or malformed replies: q0 1/1", "switch the server's filter off"),
+        ("malformed", "Filtered or malformed replies: q0 1/1", "writes the content and the finish_reason"),
+    ],
+)
+def test_replies_that_fail_a_gate_are_named_with_what_to_do(status: str, named: str, todo: str) -> None:
+    for number in (6, 60):  # the score stands, the score falls
+        text = told(statuses={(i, 0): status for i in range(number)})
+        assert text.startswith("FAIL: ") and named in text
+        action = text[text.index("What to do: ") :]
+        assert todo in action and "`dsv4-conformance accuracy run ... --questions q0,q1,q2,q3,q4,q5" in action
+    assert "; and 52 more." in text
 
 
 def test_an_invalid_comparison_says_nothing_else() -> None:

@@ -20,7 +20,7 @@ CONFTEST = '''
 import os, sys
 
 sys.path.insert(0, {root!r})
-from dsv4_conformance.accuracy import gate, obtaining, probe, pump
+from dsv4_conformance.accuracy import gate, obtaining, probe, pump, reading
 from dsv4_conformance.accuracy.profiles import rule_of
 from tests.accuracy.made import golden, run_of
 
@@ -31,11 +31,14 @@ LOST = {{"PASS": 0, "FAIL": 50, "INCONCLUSIVE": 3}}
 def judgement_of(url, model, task, profile, folder, answers, **other):
     with (answers / f"{{task}}.asked").open("a") as file:
         file.write("x")
+    (answers / f"{{task}}.told").write_text(repr([other[name] for name in ("notes", "same_build", "run")]))
     verdict = os.environ["VERDICT"]
     if verdict == "GONE":
         raise pump.ServerGone("64 requests in a row failed")
     if verdict == "SILENT":
         raise probe.NotAsAsked("Thinking is asked for and the server's reply has no reasoning")
+    if verdict == "EDITED":
+        raise reading.Edited("run.jsonl, line 7 was edited")
     if verdict == "NO GOLDEN":
         raise obtaining.NoGolden("There is no golden of 'm'")
     rule = rule_of("pre-merge", "gsm8k")
@@ -89,7 +92,8 @@ class Ran:
         ("INVALID", Status.INVALID, 7, "endpoint is 'completions', in the golden 'chat'"),
         ("GONE", Status.INVALID, 7, "what was answered is kept: go on with --dsv4-answers "),
         ("SILENT", Status.INVALID, 7, "the server's reply has no reasoning"),
-        ("NO GOLDEN", Status.INVALID, 7, "There is no golden of 'm'"),
+        ("NO GOLDEN", Status.INVALID, 7, "There is no golden of 'm'; to judge aime25 alone, add -k aime25."),
+        ("EDITED", Status.INVALID, 7, "run.jsonl, line 7 was edited"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 13 else "",
 )
@@ -119,6 +123,15 @@ def test_a_task_is_run_once_for_all_its_requirements(tmp_path: Path, words: list
     assert all(count <= (2 if "-n" in words else 1) for count in asked.values()), (
         "a second worker resumes, it does not repeat"
     )
+
+
+def test_the_build_is_told_to_every_worker(tmp_path: Path) -> None:
+    notes = ["--dsv4-note", "commit=a1", "--dsv4-note", "gpu=h=2"]
+    ran = Ran(tmp_path, *NAMED, *notes, "--dsv4-answers", "mine", "--dsv4-same-build", "-n", "2")
+    assert ran.code == 0, ran.out
+    said = {path.read_text() for path in (tmp_path / "mine").glob("*.told")}
+    (one,) = said  # one run, whatever the number of its workers
+    assert one.startswith("[{'commit': 'a1', 'gpu': 'h=2'}, True, '") and not one.endswith("'']")
 
 
 def test_every_run_asks_anew(tmp_path: Path) -> None:
@@ -153,6 +166,9 @@ def test_without_a_server_it_is_not_selected_and_the_report_says_so(tmp_path: Pa
         (["--dsv4-model", "m"], "--dsv4-model goes with --dsv4-endpoint"),
         (["--dsv4-endpoint", " "], "The value of --dsv4-endpoint is empty"),
         ([*NAMED[:2], "--dsv4-weights", ""], "The value of --dsv4-weights is empty"),
+        ([*NAMED, "--dsv4-note", "commit"], "--dsv4-note is 'commit'; give NAME=TEXT."),
+        (["--dsv4-note", "a=b"], "--dsv4-note goes with --dsv4-endpoint"),
+        ([*NAMED, "--dsv4-same-build"], "--dsv4-same-build goes with --dsv4-answers"),
     ],
 )
 def test_words_that_make_no_sense_are_refused(tmp_path: Path, words: list[str], sentence: str) -> None:
