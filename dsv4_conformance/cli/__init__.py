@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": ("dsv4_conformance.cli.merge:merge", "Make one journal of the shards of a run."),
     "report": ("dsv4_conformance.cli.report:report", "Tell runs side by side: HTML, Markdown, JUnit, CTRF, badges."),
     "verify": ("dsv4_conformance.cli.verify:verify", "Recompute a submission; refuse gaps and edits."),
+    "matrix": ("dsv4_conformance.cli.matrix:matrix", "Run implementations or releases, and print requirement by row."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
     "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),
     "bench": ("dsv4_conformance.cli.bench:bench", "Measure the harness, or what the built-in layer costs."),

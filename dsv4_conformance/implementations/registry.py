@@ -58,6 +58,11 @@ def list_implementations() -> list[tuple[str, type[Implementation] | str]]:
     return listed
 
 
+def names() -> list[str]:
+    """Every shipped or announced name, sorted; nothing is imported."""
+    return sorted(_announced())
+
+
 def check_device(cls: type[Implementation], requested: str) -> str:
     """The torch device, "cpu" or "cuda", on which ``cls`` runs when ``requested`` is "auto", "cpu" or "cuda".
 

