@@ -85,6 +85,11 @@ def implementation(header: Header) -> str:
     return escaping.name(str(header.implementation.identity.get("name", header.implementation.requested)))
 
 
+def name_of(header: Header) -> str:
+    """Implementation, build and device."""
+    return " ".join(filter(None, [implementation(header), build(header), device(header.environment, header.device)]))
+
+
 def build(header: Header) -> str:
     """The adapter's version, with its commit where it has one."""
     identity = header.implementation.identity

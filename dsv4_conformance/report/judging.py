@@ -137,7 +137,7 @@ def _whole(run: Run) -> Iterator[Reason]:
     if left:
         yield Reason(f"Not all of the profile was run: {left}.")
     footer = run.footer
-    if footer is not None and footer.exit_code != int(verdict.exit_code(run.statuses)):
+    if footer is not None and footer.exit_code and footer.exit_code != int(verdict.exit_code(run.statuses)):
         yield Reason(escaping.line(footer.verdict, 600))
 
 

@@ -66,7 +66,7 @@ _SHAPES = {
     "good": '<circle cx="7" cy="7" r="3.6"/>',
     "absent": '<path d="M3 7h8"/>',
 }
-_BASELINES = {"warn": 11.6}
+_BASELINES = {"warn": 11.6, "open": 9.9}
 
 
 def kind_of(status: Status) -> str:

@@ -23,7 +23,8 @@ def _x(value: float, decades: tuple[int, int]) -> float:
     return round(min(max(share, 0.0), 1.0) * WIDTH, 1)
 
 
-def _svg(width: float, height: float, kind: str, label: str, parts: Iterable[str]) -> Markup:
+def svg(width: float, height: float, kind: str, label: str, parts: Iterable[str]) -> Markup:
+    """A drawing of class ``kind``; ``label`` says what it shows. ``parts`` are SVG, escaped already."""
     return Markup(
         '<svg class="{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
     ).format(kind, width, height, width, height, label, Markup("".join(parts)))
@@ -54,7 +55,7 @@ def _axis(decades: tuple[int, int], limit: float, label: str) -> Markup:
         anchor = "start" if x == 0 else "end" if x == WIDTH else "middle"
         parts.append(f'<text class="tick" x="{x}" y="9" text-anchor="{anchor}">{text}</text>')
     parts.append(f'<path class="limit" d="M{_x(limit, decades)} 11V15"/>')
-    return _svg(WIDTH, 15, "axis", label, parts)
+    return svg(WIDTH, 15, "axis", label, parts)
 
 
 def _superscript(power: int) -> str:
@@ -90,7 +91,7 @@ def errors(lanes: Sequence[tuple[Sequence[int], float | None] | None]) -> Markup
         over = f'<path class="cross" d="M{x - 3} {y - 3}l6 6m0-6l-6 6"/>'
         parts.append(over if top > 1 else f'<path class="top" d="M{x} {base}v-9"/>')
         told_.append(told(top))
-    return _svg(WIDTH, height, "strip", f"largest errors in budgets, by run: {', '.join(told_)}", parts)
+    return svg(WIDTH, height, "strip", f"largest errors in budgets, by run: {', '.join(told_)}", parts)
 
 
 def margin_dots(lanes: Sequence[Mapping[str, float] | None]) -> Markup:
@@ -113,7 +114,7 @@ def margin_dots(lanes: Sequence[Mapping[str, float] | None]) -> Markup:
         else:
             parts.append(f'<circle class="least" cx="{x}" cy="{y}" r="2.6"/>')
         told_.append(told(least))
-    return _svg(WIDTH, height, "strip", f"least margins in budgets, by run: {', '.join(told_)}", parts)
+    return svg(WIDTH, height, "strip", f"least margins in budgets, by run: {', '.join(told_)}", parts)
 
 
 def share(counts: Mapping[Status, int], groups: Sequence[tuple[str, Sequence[Status]]]) -> Markup:
@@ -131,7 +132,7 @@ def share(counts: Mapping[Status, int], groups: Sequence[tuple[str, Sequence[Sta
         )
         x += wide
     label = ", ".join(f"{count} {kind}" for kind, count in present)
-    return _svg(width, height, "share", label, parts)
+    return svg(width, height, "share", label, parts)
 
 
 def interval(low: float, value: float, high: float, limit: float, reach: float) -> Markup:
@@ -151,7 +152,7 @@ def interval(low: float, value: float, high: float, limit: float, reach: float) 
         f'<text class="tick" x="{x(0)}" y="9" text-anchor="middle">0</text>',
     ]
     told_ = f"difference {value:+.2f} points, interval {low:+.2f} to {high:+.2f}, limit {limit:g}"
-    return _svg(width, height, "interval", told_, parts)
+    return svg(width, height, "interval", told_, parts)
 
 
 def roofline(points: Sequence[tuple[str, float, float]], flops: float, bytes_: float) -> Markup:
@@ -183,7 +184,7 @@ def roofline(points: Sequence[tuple[str, float, float]], flops: float, bytes_: f
         x, y = at(intensity, rate)
         parts.append(f'<circle class="least" cx="{x}" cy="{y}" r="3.5"/>')
         parts.append(f'<text class="mark" x="{x + 6}" y="{y + 4}">{escape(letter)}</text>')
-    return _svg(width, height, "roofline", f"roofline with {len(points)} points", parts)
+    return svg(width, height, "roofline", f"roofline with {len(points)} points", parts)
 
 
 def _flops(rate: float) -> str:
@@ -200,4 +201,4 @@ def age(opened: int, left: int) -> Markup:
     end = round(min(max(opened + left, 0), most) / most * width, 1)
     parts = [f'<path class="none" d="M0 4H{width}"/>', f'<rect class="waived" x="0" y="2" width="{done}" height="4"/>']
     parts.append(f'<path class="limit" d="M{end} 0V8"/>')
-    return _svg(width, height, "age", f"open for {opened} days, {left} left", parts)
+    return svg(width, height, "age", f"open for {opened} days, {left} left", parts)

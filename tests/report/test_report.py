@@ -16,11 +16,9 @@ from dsv4_conformance.report.overview import overview
 from dsv4_conformance.report.page import render
 from dsv4_conformance.report.writing import files, write
 from dsv4_conformance.status import Status
-from tests.cli.conftest import Command, command
 from tests.report import made
+from tests.report.conftest import Command
 from tests.report.made import result
-
-__all__ = ["command"]
 
 GOOD = [result("INV-01-00000001"), result("INV-02-00000002")]
 BAD = [

@@ -1,6 +1,9 @@
 """``dsv4-conformance verify`` accepts what a run left, and refuses every edit and every gap."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +21,9 @@ from dsv4_conformance.report.stream import JournalFile
 from dsv4_conformance.report.submission import MANIFEST, collect, present, read_manifest, seal, sha256
 from dsv4_conformance.report.writing import files, write
 from dsv4_conformance.status import Status
-from tests.cli.conftest import Command, command
 from tests.report import made
+from tests.report.conftest import Command
 from tests.report.made import result
-
-__all__ = ["command"]
 
 RESULTS = [result("INV-01-00000001"), result("INV-01-00000002"), result("INV-02-00000003")]
 
@@ -225,7 +226,9 @@ def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
 
 # From end to end, with the plan that the suites really give: a smoke run, submitted, verified, forged.
 def test_a_real_run_is_accepted_and_a_forged_one_is_not(command: Command, tmp_path: Path) -> None:
-    assert command("run", "--profile", "smoke", "--results", "results").returncode == 0
+    words = [sys.executable, "-m", "dsv4_conformance.cli", "run", "--profile", "smoke", "--results", "results"]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, check=True)
     path = tmp_path / "results/journal.jsonl"
     journal = JournalFile(path)
     plan = {(entry.case_id, entry.surface) for entry in journal.plan()}
