@@ -14,7 +14,8 @@ Sinks = Literal["finite", "special"]
 class LayerCase(_Described):
     """One layer of ``geometry`` with compress ``ratio`` on rank ``rank`` of ``tp``, run through ``schedule``
     (cases/schedule.py). ``sinks``: distinct finite ones, or with -inf and +inf among them. ``path``: the attention path
-    that prefills are sent on. ``capacity``: tokens a sequence may reach, 0 = what the schedule needs in whole pages."""
+    that prefills are sent on. ``capacity``: tokens a sequence may reach, 0 = what the schedule needs in whole pages.
+    ``workspace_rows``: rows of the workspace that prefills must make do with, 0 = as many as they need."""
 
     surface: str
     ratio: int
@@ -27,6 +28,7 @@ class LayerCase(_Described):
     sinks: Sinks = "special"
     path: Literal["auto", "paged", "sparse"] = "auto"
     capacity: int = 0
+    workspace_rows: int = 0
     seed: int = 0
 
     def label(self) -> str:
@@ -35,4 +37,5 @@ class LayerCase(_Described):
         cache = "-fp8" if self.quantised else ""
         rank = f"-tp{self.tp}r{self.rank}" if self.tp > 1 else ""
         path = "" if self.path == "auto" else f"-{self.path}"
-        return f"{kind}{cache}{rank}{path}-{short(self.schedule)}"
+        rows = f"-rows{self.workspace_rows}" if self.workspace_rows else ""
+        return f"{kind}{cache}{rank}{path}{rows}-{short(self.schedule)}"

@@ -137,9 +137,11 @@ def spec_of(case: LayerCase, device: torch.device | str) -> LayerSpec:
         rank=case.rank,
         max_sequences=max(sequences(case.schedule), 1),
         max_tokens=room,
+        workspace_rows=case.workspace_rows,
     )
 
 
 def weights_root(case: LayerCase) -> int:
     """Root of the weights and tokens: cases that differ in rank, precision, path or schedule share them."""
-    return case.with_(schedule="", tp=1, rank=0, precision="float32", quantised=False, path="auto", capacity=0).digest()
+    same = {"tp": 1, "rank": 0, "precision": "float32", "quantised": False, "path": "auto"}
+    return case.with_(schedule="", capacity=0, workspace_rows=0, **same).digest()

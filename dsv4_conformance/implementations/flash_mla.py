@@ -108,7 +108,7 @@ class FlashMLA(Implementation):
             softmax_scale=call.scale,
             is_fp8_kvcache=True,
             indices=call.window.indices,
-            attn_sink=_pad_sink(call.sink),
+            attn_sink=_pad_sink(call.sink, heads),
             extra_k_cache=extra and extra.pages,
             extra_indices_in_kvcache=extra and extra.indices,
             topk_length=call.window.topk_length,
@@ -126,7 +126,7 @@ class FlashMLA(Implementation):
             indices=call.indices,
             sm_scale=call.scale,
             d_v=HEAD_DIM,
-            attn_sink=_pad_sink(call.sink),
+            attn_sink=_pad_sink(call.sink, heads),
             topk_length=call.topk_length,
             use_legacy=True,
         )
@@ -148,8 +148,11 @@ def _pad_heads(q: Tensor) -> Tensor:
     return wide
 
 
-def _pad_sink(sink: Tensor | None) -> Tensor | None:
-    """Sink fp32 ``(h_q,)`` with zeros appended as _pad_heads does; None stays None."""
+def _pad_sink(sink: Tensor | None, heads: int) -> Tensor | None:
+    """Sink fp32 ``(heads,)`` with zeros appended as _pad_heads does; None stays None. Raises BadInput for another
+    number of sinks, which padding would hide from the kernel."""
+    if sink is not None and tuple(sink.shape) != (heads,):
+        raise BadInput(f"sinks are {tuple(sink.shape)} and the queries have {heads} heads; pass one for each.")
     if sink is None or _kernel_heads(sink.shape[0]) == sink.shape[0]:
         return sink
     wide = sink.new_zeros(_kernel_heads(sink.shape[0]))

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from dsv4_conformance.numerics.discrimination import CAP, Margins
-from dsv4_conformance.oracle.kv_format import Floor, pack, page_views
+from dsv4_conformance.oracle.kv_format import Floor, Form, pack, page_views
 
-Writer = Callable[[Tensor, Tensor, Tensor, Floor], None]
+Writer = Callable[[Tensor, Tensor, Tensor, Floor | Form], None]
 
 
 def _shift_scales(by: int) -> Writer:
-    def write(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> None:
+    def write(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor | Form) -> None:
         pack(tokens, slots, pages, floor)
         scales = page_views(pages)[1]
         page, row = slots // pages.shape[1], slots % pages.shape[1]
@@ -21,7 +21,7 @@ def _shift_scales(by: int) -> Writer:
     return write
 
 
-def _token_interleaved(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> None:
+def _token_interleaved(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor | Form) -> None:
     """576 data bytes and 8 scale bytes of a token side by side, as the 584-byte view suggests."""
     good = copy_pages(pages)
     pack(tokens, slots, good, floor)
@@ -30,18 +30,18 @@ def _token_interleaved(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floo
     pages[page, row, 0] = torch.cat((data[page, row], scales[page, row]), -1)
 
 
-def _rope_first(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> None:
+def _rope_first(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor | Form) -> None:
     """The first 64 dims taken for the rope part."""
     pack(torch.cat((tokens[:, 64:], tokens[:, :64]), -1), slots, pages, floor)
 
 
-def _rope_in_halves(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> None:
+def _rope_in_halves(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor | Form) -> None:
     """Rope pairs stored as halves instead of interleaved."""
     rope = torch.unflatten(tokens[:, 448:], -1, (32, 2)).transpose(-1, -2).flatten(-2)
     pack(torch.cat((tokens[:, :448], rope), -1), slots, pages, floor)
 
 
-def _unscaled(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> None:
+def _unscaled(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor | Form) -> None:
     """Codes made without dividing by the scale."""
     data, _ = page_views(pages)
     pack(tokens, slots, pages, floor)
@@ -60,7 +60,7 @@ WRITERS: dict[str, Writer] = {
 }
 
 
-def format_margins(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor) -> Margins:
+def format_margins(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor | Form) -> Margins:
     """mutant -> {"bytes": CAP} for every wrong writer whose bytes differ from the right ones on these tokens."""
     found: Margins = {}
     fresh = copy_pages(pages)

@@ -4,60 +4,80 @@ Everything here follows the byte tables and the quantisation rule; fp8 codes are
 library's cast (`dequantise` uses the cast for speed; tests prove it equal to the arithmetic on all 256 codes).
 """
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from dsv4_conformance.spec.kv_layout import WINDOW_PAGE, PageLayout
+from dsv4_conformance.spec.kv_layout import E4M3FN, WINDOW_PAGE, Fp8Dialect, PageLayout
 
 Floor = Literal["amax_1e-4", "scale_1e-4", "amax_1e-8"]
 
 E4M3_MAX = 448.0
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a writer's bytes mean: floor rule of the scale exponent, fp8 dialect, and the divisor ``top`` of scales."""
+
+    floor: Floor = "amax_1e-4"
+    dialect: Fp8Dialect = E4M3FN
+    top: int = E4M3FN.largest
+
+
+FORM = Form()
 _NOPE, _TILE, _TILES = PageLayout.NOPE, PageLayout.TILE, PageLayout.TILES
 
 
-def e4m3_value(codes: Tensor) -> Tensor:
-    """float64 value of e4m3fn codes (uint8, any shape): sign, 4 exponent bits of bias 7, 3 mantissa bits, 0x7f NaN."""
+def e4m3_value(codes: Tensor, dialect: Fp8Dialect = E4M3FN) -> Tensor:
+    """float64 value of e4m3 codes (uint8, any shape): sign, 4 exponent bits of the dialect's bias, 3 mantissa bits."""
     code = codes.to(torch.int64)
     sign = 1.0 - 2.0 * ((code >> 7) & 1).to(torch.float64)
     exponent, mantissa = (code >> 3) & 15, (code & 7).to(torch.float64)
-    normal = (1 + mantissa / 8) * torch.exp2((exponent - 7).to(torch.float64))
-    value = sign * torch.where(exponent == 0, mantissa / 8 * 2.0**-6, normal)
-    return torch.where((code & 0x7F) == 0x7F, torch.nan, value)
+    normal = (1 + mantissa / 8) * torch.exp2((exponent - dialect.bias).to(torch.float64))
+    value = sign * torch.where(exponent == 0, mantissa / 8 * 2.0 ** (1 - dialect.bias), normal)
+    nan = torch.isin(code, torch.tensor(dialect.nans, device=code.device))
+    return torch.where(nan, torch.nan, value)
 
 
-def e4m3_code(x: Tensor) -> Tensor:
-    """e4m3fn code (uint8) of float64 values in [-448, 448], rounded to nearest even; NaN -> 0x7f."""
+def e4m3_code(x: Tensor, dialect: Fp8Dialect = E4M3FN) -> Tensor:
+    """e4m3 code (uint8) of float64 values within the dialect's range, rounded to nearest even; NaN -> its first NaN.
+
+    Where -0 would be the code of a NaN, a negative value that rounds to 0 is 0.
+    """
     magnitude = x.abs()
-    exponent = torch.frexp(magnitude.clamp(min=2.0**-6)).exponent - 1
+    exponent = torch.frexp(magnitude.clamp(min=2.0 ** (1 - dialect.bias))).exponent - 1
     step = torch.exp2((exponent - 3).to(torch.float64))
-    steps = torch.round(magnitude / step)  # 8..16 for normals, 0..8 below 2**-6; half to even
-    code = (exponent.to(torch.int64) + 6) * 8 + steps.nan_to_num().to(torch.int64)
-    code = torch.where(torch.isnan(x), 0x7F, code)
-    return (code + 128 * torch.signbit(x).to(torch.int64) * ~torch.isnan(x)).to(torch.uint8)
+    steps = torch.round(magnitude / step)  # 8..16 for normals, 0..8 below the smallest of them; half to even
+    code = (exponent.to(torch.int64) + dialect.bias - 1) * 8 + steps.nan_to_num().to(torch.int64)
+    negative = torch.signbit(x) if 0x80 not in dialect.nans else torch.signbit(x) & (code > 0)
+    code = torch.where(torch.isnan(x), dialect.nans[0], code + 128 * negative.to(torch.int64))
+    return code.to(torch.uint8)
 
 
-def scale_exponent(amax: Tensor, floor: Floor = "amax_1e-4") -> Tensor:
-    """``e = ceil(log2(s))``, int64, exact, with ``s`` the tile's scale under the named floor rule (spec §9.2)."""
+def scale_exponent(amax: Tensor, floor: Floor = "amax_1e-4", top: int = E4M3FN.largest) -> Tensor:
+    """``e = ceil(log2(s))``, int64, exact, with ``s`` the tile's scale, its maximum over ``top``, under the named floor
+    rule (spec §9.2)."""
     amax = amax.to(torch.float64)
     if floor == "amax_1e-4":
-        scale = amax.clamp(min=1e-4) / E4M3_MAX
+        scale = amax.clamp(min=1e-4) / top
     elif floor == "scale_1e-4":
-        scale = (amax / E4M3_MAX).clamp(min=1e-4)
+        scale = (amax / top).clamp(min=1e-4)
     else:
-        scale = amax.clamp(min=1e-8) / E4M3_MAX
+        scale = amax.clamp(min=1e-8) / top
     mantissa, exponent = torch.frexp(scale)
     return exponent.to(torch.int64) - (mantissa == 0.5).to(torch.int64)
 
 
-def quantise(nope: Tensor, floor: Floor = "amax_1e-4") -> tuple[Tensor, Tensor]:
+def quantise(nope: Tensor, floor: Floor | Form = FORM) -> tuple[Tensor, Tensor]:
     """Codes uint8 ``(n, 448)`` and scale bytes uint8 ``(n, 7)`` of nope rows ``(n, 448)`` (spec §9.2)."""
+    form = floor if isinstance(floor, Form) else Form(floor)
     tiles = torch.unflatten(nope.to(torch.float64), -1, (_TILES, _TILE))
-    exponent = scale_exponent(tiles.abs().amax(-1), floor)
+    exponent = scale_exponent(tiles.abs().amax(-1), form.floor, form.top)
     scaled = tiles * torch.exp2(-exponent.to(torch.float64))[..., None]
-    codes = e4m3_code(scaled.clamp(-E4M3_MAX, E4M3_MAX)).flatten(-2)
+    codes = e4m3_code(scaled.clamp(-form.top, form.top), form.dialect).flatten(-2)
     return codes, (exponent + 127).to(torch.uint8)
 
 
@@ -120,7 +140,7 @@ def unpack(pages: Tensor, slots: Tensor, out: Tensor | None = None) -> Tensor:
     return dequantise(data.view(torch.uint8).view(*shape, width), scales.view(torch.uint8).view(*shape, 8), out)
 
 
-def pack(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor = "amax_1e-4") -> None:
+def pack(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor | Form = FORM) -> None:
     """Store tokens bf16 ``(n, 512)`` at slots int64 ``(n,)`` of a kernel view, in place; slot -1 skips (spec §9)."""
     kept = slots >= 0
     tokens, slots = tokens[kept], slots[kept]
@@ -132,15 +152,15 @@ def pack(tokens: Tensor, slots: Tensor, pages: Tensor, floor: Floor = "amax_1e-4
     scales[page, row, :_TILES] = bytes_
 
 
-def quantise_index_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes uint8 ``(n, 128)`` and float32 scales ``(n,)``: ``max(amax, 1e-4) / 448`` (spec §9.3, FP8 form).
+def quantise_index_keys(keys: Tensor, form: Form = FORM) -> tuple[Tensor, Tensor]:
+    """Codes uint8 ``(n, 128)`` and float32 scales ``(n,)``: ``max(amax, 1e-4) / top`` (spec §9.3, FP8 form).
 
     The scale is a float32, so the division by it is made with the rounded value, as a writer must.
     """
     amax = keys.to(torch.float64).abs().amax(-1).clamp(min=1e-4)
-    scale = (amax / E4M3_MAX).to(torch.float32)
+    scale = (amax / form.top).to(torch.float32)
     scaled = keys.to(torch.float64) / scale.to(torch.float64)[:, None]
-    return e4m3_code(scaled.clamp(-E4M3_MAX, E4M3_MAX)), scale
+    return e4m3_code(scaled.clamp(-form.top, form.top), form.dialect), scale
 
 
 def compressed_slot(page_table: Tensor, entries: Tensor, ratio: int) -> Tensor:

@@ -48,6 +48,8 @@ def check_declared(subject: Subject, case: LayerCase) -> None:
     ):
         if declared is not None and given not in declared:
             raise NotApplicable(f"{what} {given} is not among the declared {declared}.")
+    if case.workspace_rows and not convention.budgets:
+        raise NotApplicable("the adapter declares that its prefills take as many workspace rows as they need.")
     _check_schedule(convention, case.schedule)
 
 

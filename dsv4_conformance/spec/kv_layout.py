@@ -7,6 +7,7 @@ therefore not beside its data, although the 584-byte view that kernels take sugg
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -15,6 +16,25 @@ from dsv4_conformance.errors import BadInput
 
 FP8_MAX = 448
 """Largest finite float8_e4m3fn value; the divisor of every scale rule."""
+
+
+@dataclass(frozen=True)
+class Fp8Dialect:
+    """How an e4m3 byte is read: exponent ``bias``, ``largest`` finite value, and the codes that are NaN.
+
+    OCP's e4m3fn has two NaNs and -0; e4m3fnuz has one NaN, at the place of -0: a negative number that underflows is
+    0x00 there. https://github.com/sgl-project/sglang/pull/28455
+    """
+
+    name: str
+    bias: int
+    largest: int
+    nans: tuple[int, ...]
+
+
+E4M3FN = Fp8Dialect("e4m3fn", 7, 448, (0x7F, 0xFF))
+E4M3FNUZ = Fp8Dialect("e4m3fnuz", 8, 240, (0x80,))
+DIALECTS = {dialect.name: dialect for dialect in (E4M3FN, E4M3FNUZ)}
 
 UE8M0_BIAS = 127
 """A scale byte e means 2 ** (e - 127)."""
@@ -49,6 +69,11 @@ class Ue8m0Floor(StrEnum):
     def min_byte(self) -> int:
         """Smallest scale byte a writer under this rule produces."""
         return {"amax_1e-4": 105, "scale_1e-4": 114, "amax_1e-8": 92}[self.value]
+
+    def smallest_byte(self, top: int = FP8_MAX) -> int:
+        """The same where scales are divided by ``top``."""
+        low = {"amax_1e-4": 1e-4 / top, "scale_1e-4": 1e-4, "amax_1e-8": 1e-8 / top}[self.value]
+        return UE8M0_BIAS + math.ceil(math.log2(low))
 
 
 @dataclass(frozen=True)

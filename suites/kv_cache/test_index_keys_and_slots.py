@@ -6,6 +6,7 @@ from dsv4_conformance.cases.case import FormatCase
 from dsv4_conformance.cases.format_inputs import page_tables, rows
 from dsv4_conformance.cases.generator import below
 from dsv4_conformance.oracle import kv_format
+from dsv4_conformance.runner.formats import declared_form
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 
@@ -27,12 +28,13 @@ def test_index_keys_and_scales_stand_where_the_layout_says(subject: Subject, cas
     page, row = slots // ENTRIES, slots % ENTRIES
     codes = pages[:, : ENTRIES * KEY_BYTES].view(-1, ENTRIES, KEY_BYTES)[page, row]
     scales = pages[:, ENTRIES * KEY_BYTES :].contiguous().view(torch.float32)[page, row]
-    wanted = keys.to(torch.float64).abs().amax(-1).clamp(min=1e-4) / 448
+    form = declared_form(subject, "IndexKeyFormat")
+    wanted = keys.to(torch.float64).abs().amax(-1).clamp(min=1e-4) / form.top
     subject.expect(
         ((scales.to(torch.float64) - wanted).abs() <= wanted * 2.0**-23).all(),
-        "an index scale is not max(amax, 1e-4) / 448.",
+        f"an index scale is not max(amax, 1e-4) / {form.top}.",
     )
-    value = kv_format.e4m3_value(codes) * scales.to(torch.float64)[:, None]
+    value = kv_format.e4m3_value(codes, form.dialect) * scales.to(torch.float64)[:, None]
     room = torch.maximum(keys.to(torch.float64).abs() / 16, scales.to(torch.float64)[:, None] * 2.0**-10) * (
         1 + 2.0**-20
     )

@@ -5,20 +5,14 @@ import torch
 from dsv4_conformance.cases.case import FormatCase
 from dsv4_conformance.cases.format_inputs import placement, rows
 from dsv4_conformance.cases.generator import words
-from dsv4_conformance.implementations.api import FormatConvention
 from dsv4_conformance.numerics.format_mutants import copy_pages, format_margins, whole_storage
 from dsv4_conformance.oracle import kv_format
+from dsv4_conformance.runner.formats import declared_form
 from dsv4_conformance.runner.subject import Subject
-from dsv4_conformance.spec.kv_layout import PageLayout, Ue8m0Floor
+from dsv4_conformance.spec.kv_layout import FP8_MAX, PageLayout, Ue8m0Floor
 from dsv4_conformance.suite import requirement
 
 PAGES = ("KVPageFormat",)
-
-
-def _floor(subject: Subject) -> kv_format.Floor:
-    convention = subject.implementation.surfaces["KVPageFormat"]
-    assert isinstance(convention, FormatConvention)
-    return convention.ue8m0_floor
 
 
 def _without_pads(pages: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
@@ -34,14 +28,14 @@ def test_written_bytes_stand_where_the_layout_says(subject: Subject, case: Forma
     """INV-60: data rows first, scale rows behind them, stride ceil_576(584 P); no other byte is touched."""
     tokens, place = rows(case, 512, subject.device), placement(case, subject.device)
     wanted = copy_pages(place.pages)
-    kv_format.pack(tokens, place.slots, wanted, _floor(subject))
-    subject.margins(format_margins(tokens, place.slots, place.pages, _floor(subject)))
+    kv_format.pack(tokens, place.slots, wanted, declared_form(subject, "KVPageFormat"))
+    subject.margins(format_margins(tokens, place.slots, place.pages, declared_form(subject, "KVPageFormat")))
     slots = place.slots.clone()
     if case.tokens > 1:  # slot -1 skips its row, wherever and however often it stands: the slot is left as it was
         slots[::7] = slots[-1:] = -1
         kept = slots >= 0
         wanted = copy_pages(place.pages)
-        kv_format.pack(tokens[kept], slots[kept], wanted, _floor(subject))
+        kv_format.pack(tokens[kept], slots[kept], wanted, declared_form(subject, "KVPageFormat"))
     subject.ask("pack", tokens, slots, place.pages, writes=(2,))
     got, want = _without_pads(place.pages, place.slots), _without_pads(wanted, place.slots)
     differs = torch.nonzero(got != want).flatten()
@@ -58,19 +52,21 @@ def test_written_bytes_stand_where_the_layout_says(subject: Subject, case: Forma
 def test_dequantised_rows_are_exact(subject: Subject, case: FormatCase) -> None:
     """INV-61: every code times its power of two, exact in bf16; rope bytes come back bit for bit."""
     tokens, place = rows(case, 512, subject.device), placement(case, subject.device)
-    kv_format.pack(tokens, place.slots, place.pages, _floor(subject))
+    kv_format.pack(tokens, place.slots, place.pages, declared_form(subject, "KVPageFormat"))
     data, scales = kv_format.page_views(place.pages)
     page, row = place.slots // case.page_size, place.slots % case.page_size
     # All finite codes, under scale bytes around those that writers produce.
     codes = words(case.digest(), "codes", (case.tokens, 112), subject.device).view(torch.uint8)
-    data[page, row, :448] = torch.where((codes & 0x7F) == 0x7F, 0x7E, codes)
+    form = declared_form(subject, "KVPageFormat")
+    nan = torch.isin(codes, torch.tensor(form.dialect.nans, dtype=torch.uint8, device=codes.device))
+    data[page, row, :448] = torch.where(nan, 0x7E, codes)
     scales[page, row, :7] = (
         92 + words(case.digest(), "bytes", (case.tokens, 2), subject.device).view(torch.uint8)[:, :7] % 80
     )
     got = subject.promised(
         "unpack", subject.ask("unpack", place.pages, place.slots), (case.tokens, 512), torch.bfloat16
     )
-    value = torch.unflatten(kv_format.e4m3_value(data[page, row, :448]), -1, (7, 64))
+    value = torch.unflatten(kv_format.e4m3_value(data[page, row, :448], form.dialect), -1, (7, 64))
     value = (value * torch.exp2(scales[page, row, :7].to(torch.float64) - 127)[..., None]).flatten(-2)
     subject.expect(
         torch.equal(got[:, :448].to(torch.float64), value), "a dequantised value is not code * 2**(byte - 127)."
@@ -105,23 +101,25 @@ def test_scale_is_the_smallest_power_of_two_that_fits(subject: Subject, case: Fo
     subject.ask("pack", exact, place.slots, place.pages, writes=(2,))
     page, row = place.slots // case.page_size, place.slots % case.page_size
     data, scales = kv_format.page_views(place.pages)
-    top = torch.unflatten(exact[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1)
-    above = (torch.arange(case.tokens, device=subject.device) % 2 == 1)[:, None]
-    wanted = torch.log2(torch.where(above, top / 450 * 448, top) / 448) + 127 + above
-    floor = Ue8m0Floor(_floor(subject)).min_byte
-    wanted = wanted.clamp(min=floor)
-    subject.expect(
-        (scales[page, row, :7].to(torch.float64) == wanted).all(),
-        "a tile maximum of 448 * 2**k has the wrong scale byte.",
-    )
+    form = declared_form(subject, "KVPageFormat")
+    floor = Ue8m0Floor(form.floor).smallest_byte(form.top)
+    if form.top == FP8_MAX:
+        top = torch.unflatten(exact[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1)
+        above = (torch.arange(case.tokens, device=subject.device) % 2 == 1)[:, None]
+        wanted = torch.log2(torch.where(above, top / 450 * 448, top) / 448) + 127 + above
+        subject.expect(
+            (scales[page, row, :7].to(torch.float64) == wanted.clamp(min=floor)).all(),
+            "a tile maximum of 448 * 2**k has the wrong scale byte.",
+        )
     for data_kind in ("tiny", "zeros", case.data):
         tokens, fresh = rows(case.with_(data=data_kind), 512, subject.device), placement(case, subject.device)
         subject.ask("pack", tokens, fresh.slots, fresh.pages, writes=(2,))
         data, scales = kv_format.page_views(fresh.pages)
         expected = kv_format.scale_exponent(
-            torch.unflatten(tokens[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1), _floor(subject)
+            torch.unflatten(tokens[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1), form.floor, form.top
         )
         got = scales[page, row, :7].to(torch.int64) - 127
         subject.expect(torch.equal(got, expected), f"a tile of kind {data_kind!r} has the wrong exponent.")
         subject.expect((got + 127 >= floor).all(), f"a scale byte is below the floor {floor} of the declared rule.")
-        subject.expect(((data[page, row, :448] & 0x7F) != 0x7F).all(), "a finite input was packed as NaN.")
+        value = kv_format.e4m3_value(data[page, row, :448], form.dialect)
+        subject.expect(~value.isnan().any(), "a finite input was packed as NaN.")

@@ -26,8 +26,8 @@ EXPECTED = [
     *range(100, 104),
     *range(110, 124),
     *range(130, 135),
+    *range(140, 156),
     *range(160, 167),
-    *range(140, 149),
 ]
 
 

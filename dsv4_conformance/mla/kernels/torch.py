@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from dsv4_conformance.errors import BadInput
 from dsv4_conformance.mla.kernels.kv_format import load_rows
 from dsv4_conformance.spec.geometry import HEAD_DIM
 
@@ -64,9 +65,14 @@ def sparse_decode(
 
     sink: fp32 ``(h_q,)`` or None. scale multiplies dot products. Results go into ``out`` / ``lse`` when given. List
     entries outside ``[0, num_pages * P)`` or at positions >= topk_length are holes; an index counts once per
-    occurrence.
+    occurrence. Raises BadInput if lists, lengths or sinks are not as many as the queries.
     """
     b, s_q, h_q, _ = q.shape
+    for name, scope in (("window", window), ("extra", extra)):
+        if scope is not None:
+            _as_many(f"{name} lists", scope.indices.shape[:2], (b, s_q))
+            _as_many(f"{name} lengths", None if scope.topk_length is None else scope.topk_length.shape, (b,))
+    _as_many("sinks", None if sink is None else sink.shape, (h_q,))
     scopes = [(scope.pages, _paged_list(scope)) for scope in (window, extra) if scope is not None]
     width = sum(slots.shape[1] for _, slots in scopes)
     queries = q.reshape(b * s_q, h_q, HEAD_DIM)
@@ -99,15 +105,25 @@ def sparse_prefill(
     """Attend from q bf16 ``(s_q, h_q, 512)`` to the listed rows of kv bf16 ``(s_kv, 1, 512)`` (spec §8, §11).
 
     indices: int32 ``(s_q, 1, topk)``; entries < 0, >= s_kv or at positions >= topk_length int32 ``(s_q,)`` are holes.
-    Results go into ``out`` / ``max_logits`` / ``lse`` when given.
+    Results go into ``out`` / ``max_logits`` / ``lse`` when given. Raises BadInput if lists, lengths or sinks are not as
+    many as the queries.
     """
     s_q, h_q, _ = q.shape
+    _as_many("lists", indices.shape[:1], (s_q,))
+    _as_many("lengths", None if topk_length is None else topk_length.shape, (s_q,))
+    _as_many("sinks", None if sink is None else sink.shape, (h_q,))
     listed = _holes_marked(indices[:, 0], topk_length, kv.shape[0])
     result = _empty_result(s_q, h_q, q.device)
     for rows in _chunks(s_q, h_q, listed.shape[1], q.device):
         keys = _workspace_rows(kv[:, 0], listed[rows]).to(_operand_dtype(q.device))
         _attend(q[rows], keys, listed[rows] >= 0, sink, scale, [part[rows] for part in result])
     return PrefillOutput(*(_deliver(part, given) for part, given in zip(result, (out, max_logits, lse), strict=True)))
+
+
+def _as_many(name: str, given: torch.Size | None, queries: tuple[int, ...]) -> None:
+    """Raise BadInput where torch would broadcast, or read rows of another query."""
+    if given is not None and tuple(given) != queries:
+        raise BadInput(f"{name} are {tuple(given)} and the queries {queries}; pass one for each.")
 
 
 def _attend(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor | None, scale: float, result: list[Tensor]) -> None:
