@@ -57,11 +57,11 @@ def power(
     model, runs = _model(task, golden, folder, rule.golden_runs)
     model = replace(
         model,
-        items=n or model.items,
+        items=model.items if n is None else n,
         mean=model.mean if mean is None else mean,
         noise_ratio=model.noise_ratio if noise_ratio is None else noise_ratio,
     )
-    runs = golden_runs or runs
+    runs = runs if golden_runs is None else golden_runs
     if runs < 2:
         raise BadInput(f"A golden of {runs} pass has no noise of its own; give --golden-runs 2 or more.")
     gates = published(task, model.items) if others else ()

@@ -7,6 +7,7 @@ from dsv4_conformance.accuracy.decision import Verdict, decide
 from dsv4_conformance.accuracy.item_model import MODELS, Change, ItemModel
 from dsv4_conformance.accuracy.power import Rates, our_gate, scenarios, simulate
 from dsv4_conformance.accuracy.profiles import rule_of
+from dsv4_conformance.cli import main
 from dsv4_conformance.errors import BadInput
 
 GSM8K = rule_of("pre-merge", "gsm8k")
@@ -149,3 +150,10 @@ def test_without_its_test_per_question_it_would_not() -> None:
     broken = scenarios("aime25", 30)[4]
     found = simulate({"ours": our_gate(rule, 64)}, MODELS["aime25"], (broken,), 250)
     assert found["one question broken"]["ours"].failed <= 5
+
+
+def test_nothing_asked_for_is_not_taken_for_the_tasks_number() -> None:
+    for words in (["--n", "0"], ["--golden-runs", "0"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["accuracy", "power", "--trials", "2", "--ours-only", *words])
+        assert ended.value.code == 2

@@ -116,14 +116,28 @@ def test_a_run_again_asks_nothing(results: Path) -> None:
 
 
 def test_kinds_of_replies_are_counted_apart(results: Path) -> None:
-    behaviour = Behaviour(truncate=0.2, empty=0.2, no_answer=0.2, refuse=("gsm8k-test-3",))
+    shares = {name: 0.15 for name in ("truncate", "empty", "no_answer", "filtered", "unfinished")}
+    behaviour = Behaviour(refuse=("gsm8k-test-3",), **shares)  # type: ignore[arg-type]
     with served(behaviour) as (url, _):
         finished = run(endpoint(url), results, repeats=4)
     statuses = Counter(answer.status for answer in finished.run.answers)
-    assert set(statuses) == {"ok", "truncated", "empty", "no_answer", "error"}
+    assert set(statuses) == {"ok", "truncated", "empty", "no_answer", "filtered", "malformed", "error"}
+    odd = {answer.error for answer in finished.run.answers if answer.status in ("filtered", "malformed")}
+    assert odd == {
+        "a content filter cut in (finish_reason content_filter)",
+        "the reply does not say that it came to its end (finish_reason None)",
+    }
     assert statuses == finished.score.statuses
     assert statuses["error"] == 4
     assert all(answer.status == "ok" for answer in finished.run.answers if answer.correct)
+
+
+def test_contents_in_parts_are_scored_as_texts(results: Path) -> None:
+    found = []
+    for parts in (False, True):
+        with served(Behaviour(parts=parts)) as (url, _):
+            found.append({a.key: (a.status, a.text) for a in run(endpoint(url), results / str(parts)).run.answers})
+    assert found[0] == found[1]
 
 
 def test_a_refused_question_is_one_error_and_can_be_asked_again(results: Path) -> None:
