@@ -39,7 +39,8 @@ class CompressorCase(_Described):
 
 @dataclass(frozen=True)
 class IndexerCase(_Described):
-    """An indexer of ``geometry`` led through ``schedule``; ``quantised``: keys and queries as fp8."""
+    """An indexer of ``geometry`` led through ``schedule``; ``quantised``: keys and queries as fp8; ``topk``: entries
+    selected, 0 = the geometry's index_topk."""
 
     surface: str
     schedule: str
@@ -47,10 +48,11 @@ class IndexerCase(_Described):
     quantised: bool = False
     data: IndexerData = "normal"
     seed: int = 0
+    topk: int = 0
 
     def label(self) -> str:
         """Short readable form for test ids."""
-        cache = "-fp8" if self.quantised else ""
+        cache = ("-fp8" if self.quantised else "") + (f"-top{self.topk}" if self.topk else "")
         data = "" if self.data == "normal" else f"-{self.data}"
         return f"index-{self.geometry}{cache}{data}-{short(self.schedule)}"
 

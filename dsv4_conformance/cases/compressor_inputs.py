@@ -10,9 +10,10 @@ from torch import Tensor
 
 from dsv4_conformance.cases.compressor_case import CompressorCase, IndexerCase, TopkCase
 from dsv4_conformance.cases.generator import below, words
+from dsv4_conformance.cases.index_topk import geometry_of
 from dsv4_conformance.cases.layer_inputs import PAGE, compressor_weights, indexer_weights, rope_tables, tokens
 from dsv4_conformance.cases.schedule import longest
-from dsv4_conformance.spec.geometry import GEOMETRIES, TINY
+from dsv4_conformance.spec.geometry import TINY
 from dsv4_conformance.spec.weights import CompressorSpec, CompressorWeights, IndexerSpec
 
 PEAK = 64.0
@@ -131,7 +132,7 @@ def _special(case: CompressorCase, given: CompressorWeights) -> CompressorWeight
 
 def indexer_spec(case: IndexerCase, device: torch.device | str) -> IndexerSpec:
     """What the session of ``case`` is opened with."""
-    device, geometry = torch.device(device), GEOMETRIES[case.geometry]
+    device, geometry = torch.device(device), geometry_of(case)
     weights = indexer_weights(case.digest(), geometry, device)
     if case.data == "opposite":
         queries = weights.wq_b.view(geometry.index_n_heads, -1).clone()
@@ -148,7 +149,7 @@ def index_capacity(case: IndexerCase) -> int:
 
 def index_streams(case: IndexerCase, device: torch.device | str) -> tuple[Streams, Streams]:
     """The tokens of a case, and their query sources."""
-    geometry, most = GEOMETRIES[case.geometry], longest(case.schedule)
+    geometry, most = geometry_of(case), longest(case.schedule)
     sources = Streams(case.digest() ^ 1, geometry.q_lora_rank, most, device)
     return Streams(case.digest(), geometry.hidden_size, most, device), sources
 

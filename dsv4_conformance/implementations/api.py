@@ -57,7 +57,8 @@ class AttentionConvention:
     ``topk_multiple``: index widths are padded with -1 to a multiple of this before the call. ``lse_base``: "e" or "2".
     ``lonely_lse``: what lse holds for a row without keys. ``accepts_out``: the call writes into ``call.out`` /
     ``call.lse`` (and ``call.max_logits``) when given, so that red zones around them can be checked.
-    ``returns_max_logits``: prefill only. ``head_permutation``: whether permuting heads permutes bits (INV-19).
+    ``returns_max_logits``: prefill only. ``returns_lse``: False for a kernel that returns nothing but ``out``.
+    ``head_permutation``: whether permuting heads permutes bits (INV-19).
     """
 
     h_q: tuple[int, ...] | None = None
@@ -67,6 +68,7 @@ class AttentionConvention:
     lonely_lse: Literal["+inf", "-inf"] = "+inf"
     accepts_out: bool = False
     returns_max_logits: bool = True
+    returns_lse: bool = True
     head_permutation: Literal["bitwise", "rounding"] = "rounding"
 
 
@@ -137,7 +139,8 @@ class DecodeCall:
 
 
 class DecodeResult(NamedTuple):
-    """out bf16 ``(b, s_q, h_q, 512)``; lse fp32 ``(b, h_q, s_q)`` in the declared base, sink-free."""
+    """out bf16 ``(b, s_q, h_q, 512)``; lse fp32 ``(b, h_q, s_q)`` in the declared base, sink-free, or an empty tensor
+    from an adapter that declares none."""
 
     out: Tensor
     lse: Tensor

@@ -25,6 +25,8 @@ BUILT_IN = {
     "builtin": "dsv4_conformance.implementations.builtin:Builtin",
     "flash_mla": "dsv4_conformance.implementations.flash_mla:FlashMLA",
     "transformers": "dsv4_conformance.implementations.transformers:Transformers",
+    "vllm_cpu": "dsv4_conformance.implementations.vllm_cpu:VllmCpu",
+    "vllm_flashmla": "dsv4_conformance.implementations.vllm_flashmla:VllmFlashMLA",
 }
 
 

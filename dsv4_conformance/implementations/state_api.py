@@ -36,9 +36,15 @@ STATE_METHODS: Mapping[str, tuple[str, ...]] = {
 class StateConvention:
     """Declarations for Compressor and Indexer: the ``precision`` entries and scores are computed in.
 
-    ``lookback``: tokens that ``truncate`` can take back (multi-token verify), 0 = none. Indexer alone: ``quantised``:
-    what ``open_indexer`` accepts; ``hadamard``: whether ``keys`` shows keys after the Hadamard rotation, which changes
-    no score (spec §7); ``paged``: whether selections also come as slots of pages.
+    ``lookback``: tokens that ``truncate`` can take back (multi-token verify), 0 = none. Compressor alone: ``stored``:
+    whether entries come back exact, or as an fp8 cache row holds them (bf16 first, then 584 bytes, or for dim 128 e4m3
+    under one power of two); ``ue8m0_floor``: of those rows, as in FormatConvention.
+
+    Indexer alone: ``quantised``: what ``open_indexer`` accepts; ``hadamard``: whether ``keys`` shows keys after the
+    Hadamard rotation, which changes no score (spec §7), and whether fp8 rounds after it; ``index_scale``: of its fp8
+    vectors, "float32" (spec §9.3), or "power of two": keys, and the rope dims of queries, become bf16 first, and the
+    scale is rounded up to a power of two; ``topk``: values of index_topk, None = any; ``paged``: whether selections
+    also come as slots of pages.
     """
 
     precision: Precision = "float32"
@@ -46,6 +52,10 @@ class StateConvention:
     quantised: tuple[bool, ...] = (True, False)
     hadamard: bool = True
     paged: bool = True
+    stored: Literal["exact", "fp8"] = "exact"
+    ue8m0_floor: Literal["amax_1e-4", "scale_1e-4", "amax_1e-8"] = "amax_1e-4"
+    index_scale: Literal["float32", "power of two"] = "float32"
+    topk: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

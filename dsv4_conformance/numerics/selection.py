@@ -10,10 +10,14 @@ from torch import Tensor
 from dsv4_conformance.numerics import state_reference
 from dsv4_conformance.numerics.state import FLOAT32
 from dsv4_conformance.oracle import indexer
+from dsv4_conformance.oracle.indexer import PUBLISHED, Form
 from dsv4_conformance.spec.weights import IndexerSpec, Precision
 
 E4M3_TOP_STEP = 32 / 448
 """Largest distance of neighbouring e4m3 values, in units of the vector's largest element."""
+
+POWER_TOP_STEP = 32 / 256
+"""The same under a power-of-two scale, where the largest element is anything above 224; steps are 32 from 256 on."""
 
 FLIPS = 2
 """Query codes per token that may fall on the other side of a rounding boundary. A float32 query element is off by some
@@ -21,7 +25,8 @@ FLIPS = 2
 
 NOISE_DERIVATION = (
     "1e-5 x the row's largest |score|, quantised queries: + 2 flipped codes at their largest effect, 32/448 max |iq| x "
-    "max |ik| x |w|; bfloat16: + 2 x the error of a reference that rounds activations to bf16"
+    "max |ik| x |w| (32/256 under power-of-two scales); bfloat16: + 2 x the error of a reference that rounds "
+    "activations to bf16"
 )
 
 
@@ -39,19 +44,28 @@ class Exact:
 
 
 def exact_scores(
-    spec: IndexerSpec, x: Tensor, qr: Tensor, positions: Tensor, keys: Tensor, precision: Precision
+    spec: IndexerSpec,
+    x: Tensor,
+    qr: Tensor,
+    positions: Tensor,
+    keys: Tensor,
+    precision: Precision,
+    form: Form = PUBLISHED,
 ) -> Exact:
     """Scores of the queries at ``positions`` (x and qr are their rows) over the adapter's stored keys ``(n, 128)``.
 
-    The stored keys are read, so that their quantisation is no part of the error (spec §20).
+    The stored keys, rotated, are read, so that their quantisation is no part of the error (spec §20). ``form``: how the
+    adapter declares that it rounds.
     """
-    iq = indexer.queries(spec, qr, positions)
+    iq = indexer.queries(spec, qr, positions, form=form)
     w = indexer.head_weights(spec, x)
     stored = keys.to(torch.float64)
     scores = indexer.scores(iq, w, stored)
     noise = FLOAT32 * scores.abs().amax(1)
     if spec.quantised:
-        noise += FLIPS * E4M3_TOP_STEP * (w.abs() * iq.abs().amax(-1)).amax(1) * stored.abs().max()
+        rounded = (iq, stored) if form.rotated else (indexer.hadamard(iq), indexer.hadamard(stored))
+        step = POWER_TOP_STEP if form.power_of_two else E4M3_TOP_STEP
+        noise += FLIPS * step * (w.abs() * rounded[0].abs().amax(-1)).amax(1) * rounded[1].abs().max()
     if precision == "bfloat16":
         noise += 2 * (state_reference.scores(spec, x, qr, positions, keys) - scores).abs().amax(1)
     return Exact(scores, noise)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,8 +10,8 @@ from torch import Tensor
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.oracle import compressor
 from dsv4_conformance.oracle.linear import project, turned
-from dsv4_conformance.oracle.rounding import EXACT, Rounding, bf16, scaled_fp8
-from dsv4_conformance.spec.geometry import INDEX_HEAD_DIM
+from dsv4_conformance.oracle.rounding import EXACT, Rounding, bf16, power_scaled_fp8, scaled_fp8
+from dsv4_conformance.spec.geometry import INDEX_HEAD_DIM, ROPE_DIM
 from dsv4_conformance.spec.weights import CompressorSpec, IndexerSpec
 
 RATIO = 4
@@ -18,6 +19,22 @@ RATIO = 4
 
 _SCRATCH = 1 << 20
 """Dot products that one pass of the scores holds."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a quantised indexer rounds to fp8, where engines differ and no score before rounding does.
+
+    ``rotated``: after the Hadamard rotation, or instead of it. ``power_of_two``: keys, and the rope dims of queries,
+    become bf16 first, and scales are powers of two.
+    """
+
+    rotated: bool = True
+    power_of_two: bool = False
+
+
+PUBLISHED = Form()
+"""The model's own form (spec §7, §9.3)."""
 
 
 def hadamard(x: Tensor) -> Tensor:
@@ -29,16 +46,28 @@ def hadamard(x: Tensor) -> Tensor:
     return x.to(torch.float64) @ (matrix / math.sqrt(INDEX_HEAD_DIM))
 
 
-def queries(spec: IndexerSpec, qr: Tensor, positions: Tensor, rounding: Rounding = EXACT) -> Tensor:
+def queries(
+    spec: IndexerSpec, qr: Tensor, positions: Tensor, rounding: Rounding = EXACT, form: Form = PUBLISHED
+) -> Tensor:
     """Index queries float64 ``(T, index_n_heads, 128)`` of ``qr (T, q_lora)``: no norm, rope, Hadamard (spec §7).
 
-    As fp8 holds them if the indexer is quantised.
+    As fp8 holds them if the indexer is quantised. Of a ``form`` that does not rotate they are rotated after rounding,
+    so that keys and queries of all forms can be multiplied.
     """
     heads = (spec.geometry.index_n_heads, INDEX_HEAD_DIM)
     iq = turned(torch.unflatten(project(qr, spec.weights.wq_b), -1, heads), spec.table, positions)
     if rounding.activations:
         iq = bf16(iq)
-    return _kept(spec, hadamard(iq), rounding)
+    if form == PUBLISHED or not spec.quantised:
+        return _kept(spec, hadamard(iq), rounding)
+    if form.rotated:
+        iq = hadamard(iq)
+    if form.power_of_two:
+        plain = INDEX_HEAD_DIM - ROPE_DIM
+        iq = power_scaled_fp8(torch.cat((iq[..., :plain], bf16(iq[..., plain:])), -1))
+    else:
+        iq = scaled_fp8(iq)
+    return iq if form.rotated else hadamard(iq)
 
 
 def keys(spec: IndexerSpec, x: Tensor, rounding: Rounding = EXACT) -> Tensor:

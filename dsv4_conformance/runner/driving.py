@@ -16,6 +16,7 @@ from dsv4_conformance.numerics import state_reference
 from dsv4_conformance.oracle import compressor
 from dsv4_conformance.runner.opened import Opened
 from dsv4_conformance.runner.subject import Subject
+from dsv4_conformance.spec.geometry import HEAD_DIM
 from dsv4_conformance.spec.weights import CompressorSpec
 
 
@@ -154,9 +155,24 @@ class LedCompressor(Led):
     def judge(self, spec: CompressorSpec | None = None) -> None:
         """Compare every entry with what the oracle makes of the tokens its sequence held, under ``spec``."""
         right = spec or self.spec
-        precision = declared(self.subject, self.surface).precision
         for stretch, first, got in self.entries():
             want = compressor.entries(right, stretch.x)[first:]
-            reference = state_reference.entries(right, stretch.x)[first:] if precision == "bfloat16" else None
             where = f", counted from entry {first} of sequence {stretch.sequence}"
-            self.subject.close("entries", got, want, precision, reference, where)
+            judge_entries(self.subject, right, got, want, stretch.x, first, where)
+
+
+def judge_entries(
+    subject: Subject, spec: CompressorSpec, got: Tensor, want: Tensor, x: Tensor, first: int = 0, where: str = ""
+) -> None:
+    """Compare entries with the truth ``want`` in the form that the adapter declares: exact, or as fp8 rows hold them.
+
+    ``x``: all tokens of the sequence, of which ``got`` are the entries from ``first`` on.
+    """
+    convention = declared(subject, "Compressor")
+    if convention.stored == "fp8":
+        floor = convention.ue8m0_floor if spec.dim == HEAD_DIM else "amax_1e-4"
+        subject.stored("entries", got, want, floor, where)
+        return
+    low = convention.precision == "bfloat16"
+    reference = state_reference.entries(spec, x)[first:] if low else None
+    subject.close("entries", got, want, convention.precision, reference, where)

@@ -25,16 +25,27 @@ Call = DecodeCall | PrefillCall
 @dataclass(frozen=True)
 class Outputs:
     """Copies of what a call returned, rows first: out bf16 ``(R, h_q, 512)``; lse, max_logits fp32 ``(R, h_q)``,
-    natural logarithm, +inf lse in lonely rows. ``max_logits`` is None where the surface or the adapter has none."""
+    natural logarithm, +inf lse in lonely rows. lse and max_logits are None where surface or adapter have none."""
 
     out: Tensor
-    lse: Tensor
+    lse: Any  # Tensor | None: the suites that read it run on nearly every adapter
     max_logits: Tensor | None
 
     def heads(self, chosen: slice | Tensor) -> "Outputs":
         """The outputs of some heads."""
-        top = None if self.max_logits is None else self.max_logits[:, chosen]
-        return Outputs(self.out[:, chosen], self.lse[:, chosen], top)
+        return self._at((slice(None), chosen))
+
+    def rows(self, chosen: slice | Tensor) -> "Outputs":
+        """The outputs of some query rows."""
+        return self._at(chosen)
+
+    def named(self) -> dict[str, Tensor]:
+        """The outputs that there are, by name."""
+        found = {"out": self.out, "lse": self.lse, "max_logits": self.max_logits}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    def _at(self, chosen: slice | Tensor | tuple[slice, slice | Tensor]) -> "Outputs":
+        return replace(self, **{name: tensor[chosen] for name, tensor in self.named().items()})
 
 
 def surface_of(call: Call) -> str:
@@ -94,7 +105,12 @@ def _wanted(call: Call) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
 
 def returned_outputs(call: Call, convention: AttentionConvention) -> tuple[str, ...]:
     """Names of the outputs that an adapter of this declaration returns for ``call``."""
-    return tuple(name for name in _wanted(call) if name != "max_logits" or convention.returns_max_logits)
+    withheld = {
+        name
+        for name, given in (("max_logits", convention.returns_max_logits), ("lse", convention.returns_lse))
+        if not given
+    }
+    return tuple(name for name in _wanted(call) if name not in withheld)
 
 
 def run_guarded(implementation: Implementation, call: Call, plan: Any = None) -> Outputs:
@@ -165,11 +181,12 @@ def _checked(who: str, name: str, tensor: object, shape: tuple[int, ...], dtype:
 
 
 def _normal(call: Call, convention: AttentionConvention, returned: dict[str, Tensor]) -> Outputs:
-    lse = rows_first(call, returned["lse"]).clone()
-    if convention.lonely_lse == "-inf":
-        # The declared convention is checked as such: +inf there is as wrong as -inf elsewhere.
-        lse = torch.where(lse.isinf(), -lse, lse)
-    if convention.lse_base == "2":
-        lse = lse * math.log(2)
-    top = returned.get("max_logits")
+    lse, top = returned.get("lse"), returned.get("max_logits")
+    if lse is not None:
+        lse = rows_first(call, lse).clone()
+        if convention.lonely_lse == "-inf":
+            # The declared convention is checked as such: +inf there is as wrong as -inf elsewhere.
+            lse = torch.where(lse.isinf(), -lse, lse)
+        if convention.lse_base == "2":
+            lse = lse * math.log(2)
     return Outputs(returned["out"].reshape(-1, *call.q.shape[-2:]).clone(), lse, None if top is None else top.clone())

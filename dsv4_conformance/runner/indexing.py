@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsv4_conformance.cases.compressor_case import IndexerCase
+from dsv4_conformance.cases.compressor_case import IndexerCase, TopkCase
 from dsv4_conformance.cases.compressor_inputs import Streams, index_capacity, index_streams, indexer_spec
+from dsv4_conformance.cases.index_topk import geometry_of, rows_with_topk, with_topk
 from dsv4_conformance.cases.schedule import Step, sequences
 from dsv4_conformance.errors import ContractViolation, NotApplicable
 from dsv4_conformance.implementations.state_api import IndexSegment, Selection
@@ -86,9 +87,31 @@ def led(subject: Subject, case: IndexerCase, spec: IndexerSpec | None = None) ->
 
 
 def fitted(subject: Subject, case: IndexerCase) -> IndexerCase:
-    """``case`` with keys and queries stored as the adapter declares, where it does not offer the case's own way."""
-    offered = declared(subject, "Indexer").quantised
-    return case if case.quantised in offered else case.with_(quantised=offered[0])
+    """``case`` with keys and queries stored as the adapter declares, and as many entries selected, where it does not
+    offer the case's own way."""
+    convention = declared(subject, "Indexer")
+    if case.quantised not in convention.quantised:
+        case = case.with_(quantised=convention.quantised[0])
+    if convention.topk is not None and geometry_of(case).index_topk not in convention.topk:
+        case = with_topk(case, convention.topk[0])
+    return case
+
+
+def fitted_rows(subject: Subject, case: TopkCase) -> TopkCase:
+    """``case`` with as many entries selected as the adapter declares, where it does not offer the case's own number."""
+    offered = declared(subject, "Indexer").topk
+    return case if offered is None or case.topk in offered else rows_with_topk(case, offered[0])
+
+
+def form_of(subject: Subject) -> indexer.Form:
+    """How the adapter declares that it rounds to fp8."""
+    convention = declared(subject, "Indexer")
+    return indexer.Form(convention.hadamard, convention.index_scale == "power of two")
+
+
+def queries(subject: Subject, spec: IndexerSpec, qr: Tensor, positions: Tensor) -> Tensor:
+    """The oracle's index queries in the adapter's form, rotated."""
+    return indexer.queries(spec, qr, positions, form=form_of(subject))
 
 
 def need_pages(subject: Subject) -> None:
@@ -107,7 +130,7 @@ def exact(subject: Subject, spec: IndexerSpec, stretch: Stretch, rows: Tensor) -
     assert stretch.qr is not None and stretch.keys is not None
     positions = stretch.positions[rows]
     x, qr = stretch.x[positions], stretch.qr[positions]
-    return exact_scores(spec, x, qr, positions, stretch.keys, declared(subject, "Indexer").precision)
+    return exact_scores(spec, x, qr, positions, stretch.keys, declared(subject, "Indexer").precision, form_of(subject))
 
 
 def scores_of(stretch: Stretch, rows: Tensor) -> Tensor | None:
@@ -170,11 +193,17 @@ def judge_scores(subject: Subject, stretch: Stretch, rows: Tensor, want: Tensor,
 
 
 def judge_keys(subject: Subject, session: LedIndexer, stretch: Stretch) -> None:
-    """Hold stored keys to the index compressor's entries, rotated: to half an fp8 step if they are quantised."""
+    """Hold stored keys to the index compressor's entries, rotated: to half an fp8 step if they are quantised, or to
+    what the rounding contract leaves where the adapter declares one."""
     want = indexer.keys(replace(session.spec, quantised=False), stretch.x)
-    low = declared(subject, "Indexer").precision == "bfloat16"
+    low, form = declared(subject, "Indexer").precision == "bfloat16", form_of(subject)
     assert stretch.keys is not None
     where = f" of sequence {stretch.sequence}"
+    if session.spec.quantised and form.power_of_two:
+        pair = (stretch.keys, want) if form.rotated else (indexer.hadamard(stretch.keys), indexer.hadamard(want))
+        # As float32, in which stored values are exact: in float64 turning there and back leaves 1e-16.
+        subject.stored("index keys", pair[0].float(), pair[1], where=where)
+        return
     if not session.spec.quantised:
         reference = indexer.keys(session.spec, stretch.x, ROUNDED) if low else None
         subject.close("index keys", stretch.keys, want, "bfloat16" if low else "float32", reference, where)

@@ -16,7 +16,9 @@ from dsv4_conformance.numerics.compare import Verdict, compare_all, published_ru
 from dsv4_conformance.numerics.diagnose import nearest_mutant
 from dsv4_conformance.numerics.discrimination import Margins, case_margin, margins
 from dsv4_conformance.numerics.state import TensorVerdict, close
+from dsv4_conformance.numerics.stored import stored
 from dsv4_conformance.numerics.truth import Truth, truth_of
+from dsv4_conformance.oracle.kv_format import Floor
 from dsv4_conformance.runner.execute import (
     Call,
     Outputs,
@@ -88,9 +90,7 @@ class Subject:
     ) -> None:
         """Judge outputs already taken. Raises ConformanceFailure naming the worst row and head of each wrong output."""
         self._checked = True
-        got = {"out": outputs.out, "lse": outputs.lse}
-        if outputs.max_logits is not None:
-            got["max_logits"] = outputs.max_logits
+        got = outputs.named()
         right = truth.heads(heads)
         wrong = []
         for verdict in compare_all(
@@ -134,6 +134,17 @@ class Subject:
         self._keep(verdict)
         if not verdict.passed:
             raise ConformanceFailure(f"{verdict.sentence(row_name)}{where}.")
+
+    def stored(self, name: str, got: Tensor, want: Tensor, floor: Floor = "amax_1e-4", where: str = "") -> None:
+        """Fail unless cache rows ``got``, dequantised, are what the rounding contract makes of ``want`` float64.
+
+        numerics.stored says which values that leaves; ``where`` ends the sentence of a failure.
+        """
+        self._checked |= want.numel() > 0
+        verdict = stored(name, got, want, floor)
+        self._keep(verdict)
+        if not verdict.passed:
+            raise ConformanceFailure(f"{verdict.sentence()}{where}.")
 
     def _keep(self, verdict: Verdict | TensorVerdict) -> None:
         kept = self._verdicts.get(verdict.output)
@@ -184,12 +195,9 @@ class Subject:
     def same_bits(self, one: Outputs, other: Outputs, what: str, heads: slice | Tensor = slice(None)) -> None:
         """Fail unless two runs agree bit for bit (on ``heads``)."""
         self._checked = True
-        first, second = one.heads(heads), other.heads(heads)
-        pairs = [("out", first.out, second.out), ("lse", first.lse, second.lse)]
-        if first.max_logits is not None and second.max_logits is not None:
-            pairs.append(("max_logits", first.max_logits, second.max_logits))
-        for name, a, b in pairs:
-            differs = _bits(a) != _bits(b)
+        second = other.heads(heads).named()
+        for name, a in one.heads(heads).named().items():
+            differs = _bits(a) != _bits(second[name])
             if bool(differs.any()):
                 place = torch.nonzero(differs)[0].tolist()
                 count = int(differs.sum())

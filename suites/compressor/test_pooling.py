@@ -12,7 +12,7 @@ from dsv4_conformance.cases.schedule import longest
 from dsv4_conformance.numerics import state_reference
 from dsv4_conformance.oracle import compressor
 from dsv4_conformance.oracle.linear import rms_norm, turned
-from dsv4_conformance.runner.driving import LedCompressor, declared
+from dsv4_conformance.runner.driving import LedCompressor, declared, judge_entries
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.spec.weights import CompressorSpec
 from dsv4_conformance.suite import requirement
@@ -31,9 +31,7 @@ def entries_of(
 
 def judge(subject: Subject, spec: CompressorSpec, got: Tensor, pooled: Tensor, x: Tensor) -> None:
     """Compare entries with what the finish makes of ``pooled``, float64 ``(n, dim)``."""
-    low = declared(subject, "Compressor").precision == "bfloat16"
-    reference = state_reference.entries(spec, x) if low else None
-    subject.close("entries", got, compressor.finished(spec, pooled), "bfloat16" if low else "float32", reference)
+    judge_entries(subject, spec, got, compressor.finished(spec, pooled), x)
 
 
 @requirement("INV-22", on=COMPRESSOR, cases="pooling_halves")
@@ -126,13 +124,18 @@ def test_entries_carry_the_rope_of_their_first_token(subject: Subject, case: Com
     spec = compressor_spec(case, subject.device)
     got, x = entries_of(subject, spec, case)
     first = torch.arange(len(got), device=got.device) * case.ratio
-    back = turned(got.to(torch.float64), spec.table, first, inverse=True)
     pooled = compressor.pooled(spec, *compressor.projected(spec, x))
-    reference = turned(state_reference.entries(spec, x), spec.table, first, inverse=True)
-    precision = declared(subject, "Compressor").precision
-    subject.close("normed", back, rms_norm(pooled, spec.weights.norm, spec.eps), precision, reference)
+    if declared(subject, "Compressor").stored == "fp8":  # rounded after the rope: turned back, roundings would mix
+        judge(subject, spec, got, pooled, x)
+    else:
+        back = turned(got.to(torch.float64), spec.table, first, inverse=True)
+        reference = turned(state_reference.entries(spec, x), spec.table, first, inverse=True)
+        precision = declared(subject, "Compressor").precision
+        subject.close("normed", back, rms_norm(pooled, spec.weights.norm, spec.eps), precision, reference)
     plain = replace(spec, table=torch.tensor([1.0, 0.0], device=x.device).repeat(32).expand_as(spec.table).contiguous())
     unturned, _ = entries_of(subject, plain, case)
+    if case.dim == 128 and declared(subject, "Compressor").stored == "fp8":
+        return  # all dims of such a row share a scale
     subject.expect(torch.equal(unturned[:, :-64], got[:, :-64]), "the rope table reaches dims before the last 64.")
 
 

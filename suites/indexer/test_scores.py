@@ -18,6 +18,7 @@ from dsv4_conformance.runner.indexing import (
     judge_scores,
     judge_selections,
     led,
+    queries,
     scores_of,
 )
 from dsv4_conformance.runner.subject import Subject
@@ -88,7 +89,7 @@ def test_a_negative_product_contributes_nothing(subject: Subject, case: IndexerC
             continue
         assert stretch.qr is not None and stretch.keys is not None
         positions = stretch.positions[rows]
-        iq = indexer.queries(session.spec, stretch.qr[positions], positions)[:, ::2]
+        iq = queries(subject, session.spec, stretch.qr[positions], positions)[:, ::2]
         products = (iq @ stretch.keys.to(torch.float64).T).abs()
         w = indexer.head_weights(session.spec, stretch.x[positions])[:, ::2]
         want = (w[..., None] * products).sum(1)
@@ -114,7 +115,7 @@ def test_a_head_of_negative_products_counts_nothing_at_any_weight(subject: Subje
             continue
         assert one.qr is not None and one.keys is not None
         positions = one.positions[rows]
-        iq = indexer.queries(spec, one.qr[positions], positions)[:, 0]
+        iq = queries(subject, spec, one.qr[positions], positions)[:, 0]
         product = iq @ one.keys.to(torch.float64).T
         seen = torch.arange(product.shape[1], device=product.device) < visible(positions, 4)[:, None]
         # Head 1 looks the other way: where head 0's product is clearly positive, head 1's is negative.

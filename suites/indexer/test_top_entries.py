@@ -11,7 +11,7 @@ from dsv4_conformance.numerics.selection import trailing_fill
 from dsv4_conformance.oracle.indexer import selection_faults
 from dsv4_conformance.oracle.kv_format import compressed_slot
 from dsv4_conformance.runner.driving import declared
-from dsv4_conformance.runner.indexing import need_pages
+from dsv4_conformance.runner.indexing import fitted_rows, need_pages
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 
@@ -33,6 +33,7 @@ def select(subject: Subject, case: TopkCase, layout: int = 0) -> tuple[Tensor, A
 @requirement("INV-31", on=INDEXER, cases="selection_few")
 def test_rows_of_few_entries_select_all_of_them_unscored(subject: Subject, case: TopkCase) -> None:
     """INV-31: a row of at most topk entries selects each of them, be their scores NaN."""
+    case = fitted_rows(subject, case)
     raw, _, _, lengths = select(subject, case)
     for row, length in enumerate(lengths.tolist()):
         named = sorted(entry for entry in raw[row].tolist() if entry != -1)
@@ -46,6 +47,7 @@ def test_rows_of_few_entries_select_all_of_them_unscored(subject: Subject, case:
 @requirement("INV-32", on=INDEXER, cases="selection")
 def test_the_largest_scores_are_selected_each_once(subject: Subject, case: TopkCase) -> None:
     """INV-32: min(n, topk) different entries below n, none of which scores less than one left out; then -1."""
+    case = fitted_rows(subject, case)
     raw, _, scores, lengths = select(subject, case)
     faults = selection_faults(scores, raw, lengths, case.topk)
     subject.expect(not faults, f"{faults[0]} ({len(faults)} of {case.rows} rows are wrong)." if faults else "")
@@ -55,6 +57,7 @@ def test_the_largest_scores_are_selected_each_once(subject: Subject, case: TopkC
 @requirement("INV-32", on=INDEXER, cases="selection_not_numbers")
 def test_scores_that_are_no_numbers_select_visible_entries_or_none(subject: Subject, case: TopkCase) -> None:
     """INV-32: where scores are NaN, whatever is selected is -1 or a visible entry, each once."""
+    case = fitted_rows(subject, case)
     raw, _, _, lengths = select(subject, case)
     inside = (raw == -1) | ((raw >= 0) & (raw < lengths[:, None]))
     subject.expect(inside.all(), f"row {int((~inside).any(1).to(torch.uint8).argmax())} names an entry it cannot see.")
@@ -66,6 +69,7 @@ def test_scores_that_are_no_numbers_select_visible_entries_or_none(subject: Subj
 @requirement("INV-35", on=INDEXER, cases="selection_distinct")
 def test_paged_indices_are_the_slots_of_the_raw_ones(subject: Subject, case: TopkCase) -> None:
     """INV-35: paged = page_table[raw // 64] * 64 + raw % 64 entry by entry, up to int32's last page; -1 stays -1."""
+    case = fitted_rows(subject, case)
     need_pages(subject)
     tables = topk_pages(case, subject.device)
     raw, paged, _, lengths = select(subject, case)
@@ -83,6 +87,7 @@ def test_paged_indices_are_the_slots_of_the_raw_ones(subject: Subject, case: Top
 @requirement("INV-35", on=INDEXER, cases="selection")
 def test_paged_indices_follow_the_raw_ones_among_equal_scores(subject: Subject, case: TopkCase) -> None:
     """INV-35: whichever of equal scores were selected, the slots are those of the raw entries, place by place."""
+    case = fitted_rows(subject, case)
     need_pages(subject)
     raw, paged, _, lengths = select(subject, case)
     named = torch.where(raw < lengths[:, None], raw, -1).long()
@@ -96,6 +101,7 @@ def test_paged_indices_follow_the_raw_ones_among_equal_scores(subject: Subject, 
 @requirement("INV-102", on=INDEXER, cases="selection")
 def test_equal_scores_are_chosen_alike_every_time(subject: Subject, case: TopkCase) -> None:
     """INV-102 (SHOULD): the same scores selected from three times give the same entries, ties at the edge included."""
+    case = fitted_rows(subject, case)
     first, _, _, _ = select(subject, case)
     for _ in range(2):
         again, _, _, _ = select(subject, case)
@@ -106,6 +112,7 @@ def test_equal_scores_are_chosen_alike_every_time(subject: Subject, case: TopkCa
 @requirement("INV-35", on=INDEXER, cases="selection_distinct")
 def test_other_pages_change_no_selection(subject: Subject, case: TopkCase) -> None:
     """INV-35: with another page table the same entries are selected."""
+    case = fitted_rows(subject, case)
     need_pages(subject)
     raw, _, scores, lengths = select(subject, case)
     other, _, _, _ = select(subject, case, layout=1)
