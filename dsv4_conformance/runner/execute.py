@@ -190,3 +190,12 @@ def _normal(call: Call, convention: AttentionConvention, returned: dict[str, Ten
         if convention.lse_base == "2":
             lse = lse * math.log(2)
     return Outputs(returned["out"].reshape(-1, *call.q.shape[-2:]).clone(), lse, None if top is None else top.clone())
+
+
+def returned(call: Call, convention: AttentionConvention, result: Any) -> Outputs:
+    """What an adapter returned for ``call``, as ``run_guarded`` gives it, without its guards. Raises ContractViolation
+    for an output of another shape, dtype or device than promised."""
+    wanted = _wanted(call)
+    names = returned_outputs(call, convention)
+    found = {name: _checked("The adapter", name, getattr(result, name, None), *wanted[name], call) for name in names}
+    return _normal(call, convention, found)
