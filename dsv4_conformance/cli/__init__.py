@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("dsv4_conformance.cli.report:report", "Tell runs side by side: HTML, Markdown, JUnit, CTRF, badges."),
     "matrix": ("dsv4_conformance.cli.matrix:matrix", "Run implementations or releases, and print requirement by row."),
     "diff": ("dsv4_conformance.cli.diff:diff", "Say what changed between two runs, case by case."),
+    "ab": ("dsv4_conformance.cli.ab:ab", "Compare two builds of one kernel: bits, errors, times."),
     "trend": ("dsv4_conformance.cli.trend:trend", "Show several runs over time."),
     "verify": ("dsv4_conformance.cli.verify:verify", "Recompute a submission; refuse gaps and edits."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
