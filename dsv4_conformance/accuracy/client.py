@@ -56,6 +56,13 @@ class Endpoint:
         return url if url.rsplit("/", 1)[-1].startswith("v") and url.count("/") > 2 else f"{url}/v1"
 
     @property
+    def address(self) -> str:
+        """The root without a user's name and password, to be written down."""
+        scheme, _, rest = self.root.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+    @property
     def path(self) -> str:
         """Where requests of this kind go."""
         return f"{self.root}/chat/completions" if self.kind == "chat" else f"{self.root}/completions"

@@ -139,7 +139,7 @@ def run_task(settings: Settings) -> Finished:
                 versions=_versions(),
                 observed={**found.observed(), "data": questions.note or questions.kind},
                 notes=dict(settings.notes),
-                url=settings.endpoint.root,
+                url=settings.endpoint.address,
                 server=found.says,
             )
             if settings.check is not None:

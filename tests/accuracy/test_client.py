@@ -25,6 +25,7 @@ def test_addresses_that_mean_the_same(url: str) -> None:
 
 def test_addresses_that_are_kept_or_refused() -> None:
     assert Endpoint("https://h/proxy/v2").root == "https://h/proxy/v2"
+    assert Endpoint("https://me:secret@h:1/p/v1").address == "https://h:1/p/v1"
     assert Endpoint("http://vhost:1").root == "http://vhost:1/v1"
     with pytest.raises(BadInput, match="give an address like"):
         _ = Endpoint("h:8000").root
