@@ -24,11 +24,28 @@ _CURATED: tuple[PlannerCase, ...] = (
     PlannerCase("", (700, 130, 3), (300, 130, 3), 1),
     PlannerCase("", (7500, 7499), (512, 511), 7, (128,)),
 )
-_SHARED = {
-    "laptop": (256, 257, 255, 260, 128, 300, 129, 1, 259, 127, 4, 0),
-    "gpu": (256, 512, 255, 257, 511, 128, 300, 129, 513, 384, 1, 260, 768, 4, 0),
-}
-"""Tokens in common, around groups, the window and pages."""
+_PROMPTS = (
+    # Ratio, tokens of both prompts, shared ones, ids that agree again, first one alive: around groups, window, pages.
+    (4, 420, 400, 256, False, False),
+    (128, 304, 300, 60, True, True),
+    (0, 304, 300, 257, False, True),
+    (4, 304, 301, 255, True, False),
+    (128, 300, 400, 259, False, False),
+    (0, 304, 260, 128, True, False),
+    (4, 257, 258, 257, False, True),
+    (128, 256, 300, 256, False, False),
+    (4, 304, 300, 1, True, True),
+    (0, 260, 300, 127, False, False),
+    (128, 304, 140, 129, False, True),
+    (4, 130, 290, 0, True, False),
+)
+_LONG_PROMPTS = (
+    (4, 900, 700, 512, False, False),
+    (128, 900, 800, 511, True, True),
+    (0, 700, 900, 513, False, False),
+    (4, 1030, 1030, 768, True, False),
+    (128, 1030, 900, 384, False, True),
+)
 PROMPT = {"laptop": 304, "gpu": 900}
 FLAVOURS: tuple[tuple[Precision, bool], ...] = (("float32", False), ("float32", True), ("bfloat16", True))
 
@@ -55,22 +72,25 @@ def _plans_of(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 
 def _prefixes(surface: str, size: Size, seed: int) -> Iterator[Case]:
-    """Every number of shared tokens at every ratio; the first sequence alive and gone; ids that agree again."""
+    """Every edge at some ratio; the first sequence alive and gone; ids that agree again; then drawn prompts."""
+    known = _PROMPTS if size == "laptop" else (*_PROMPTS[:3], *_LONG_PROMPTS, *_PROMPTS[3:])
     for index in range(10**9):
         draws = Draws("shared_prefixes", size, seed, index)
-        shares, prompt = _SHARED[size], PROMPT[size]
-        known = index < 3 * len(shares)
-        shared = shares[index % len(shares)] if known else draws.integer(prompt)
-        second = max(shared, 1) + (1 + draws.integer(140))
+        if index < len(known):
+            ratio, first, second, shared, again, alive = known[index]
+        else:
+            first, shared = 1 + draws.integer(PROMPT[size]), draws.integer(PROMPT[size])
+            first, second = max(first, shared), max(shared, 1) + 1 + draws.integer(140)
+            ratio, again, alive = (4, 128, 0)[index % 3], draws.chance(1, 2), draws.chance(1, 3)
         precision, quantised = FLAVOURS[(index + index // 3) % 3]
         yield PrefixCase(
             surface,
-            (4, 128, 0)[(index + index // len(shares)) % 3],
-            max(prompt if known else 1 + draws.integer(prompt), shared),
-            max(second, 300) if index % 2 else second,
+            ratio,
+            first,
+            second,
             shared,
-            again=draws.chance(1, 2),
-            alive=index % 3 == 1,
+            again=again,
+            alive=alive,
             precision=precision,
             quantised=quantised,
             seed=seed * 1_000_003 + index,
