@@ -89,6 +89,7 @@ class SideProcess:
             raise BadInput(
                 f"Build {self.mark} ({self.build.implementation}) could not be loaded; what it printed stands above."
             ) from None
+        hello["from"] = f" from {self.build.path}" if self.build.path else ""
         if "refused" in hello:
             self._end()
             raise BadInput(f"Build {self.mark}: {hello['refused']}")

@@ -33,7 +33,9 @@ class Told:
     @property
     def labels(self) -> tuple[str, str]:
         """Name, build and packages of A and of B."""
-        one, other = (name(f"{h['name']} {h['build']} ({h['packages']}, {h['device']})") for h in self.hellos)
+        one, other = (
+            name(f"{h['name']} {h['build']}{h.get('from', '')} ({h['packages']}, {h['device']})") for h in self.hellos
+        )
         return one, other
 
     @property

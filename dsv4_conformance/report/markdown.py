@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsv4_conformance.plugin.journal import Header, Journal, Result
+from dsv4_conformance.report import escaping
 from dsv4_conformance.report.terminal import HEADINGS, paragraphs, rows
 from dsv4_conformance.status import QUALIFYING
 
@@ -13,8 +14,9 @@ PACKAGES = ("torch", "sgl-flash-mla", "pytest", "pytest-xdist")
 
 
 def _cell(text: str) -> str:
-    """Text that cannot leave its table cell or its line."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Text that cannot leave its table cell or its line, is no HTML and steers no terminal."""
+    plain = escaping.line(text)
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
 def _device(header: Header) -> str:
@@ -26,7 +28,9 @@ def _device(header: Header) -> str:
 
 
 def _failure(result: Result) -> str:
-    return f"- {result.requirement} {result.status} {_cell(result.reason)[:500]}  \n  `{_cell(result.reproducer)}`"
+    return (
+        f"- {result.requirement} {result.status} {_cell(result.reason[:500])}  \n  {escaping.code(result.reproducer)}"
+    )
 
 
 def markdown(journal: Journal) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsv4_conformance.plugin.journal import Journal, Result
 from dsv4_conformance.plugin.verdict import order
+from dsv4_conformance.report import escaping
 from dsv4_conformance.status import CHECKED, QUALIFYING, Status
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def write_summary(reporter: pytest.TerminalReporter, journal: Journal, path: Pat
     if told:
         reporter.write_sep("=", "accuracy")
         for text in told:
-            for line in textwrap.wrap(text, 110):
+            for line in textwrap.wrap(escaping.line(text), 110):
                 reporter.write_line(line)
     if verbosity >= 0 and journal.header.not_selected:
         reporter.write_sep("-", "not selected")
@@ -153,7 +154,9 @@ def write_summary(reporter: pytest.TerminalReporter, journal: Journal, path: Pat
             reporter.write_line(text)
     reporter.write_sep("-", "verdict") if verbosity >= 0 else None
     footer = journal.footer
-    reporter.write_line(footer.verdict, bold=True, green=footer.exit_code == 0, red=footer.exit_code != 0)
+    reporter.write_line(
+        escaping.line(footer.verdict), bold=True, green=footer.exit_code == 0, red=footer.exit_code != 0
+    )
     if verbosity >= -1:
         reporter.write_line(f"journal: {_short(path)}")
 
@@ -168,13 +171,13 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
         wrong = [r for r in journal.results if r.requirement == row.id and r.status not in _QUIET]
         for result in wrong[:limit]:
             colour = {"yellow" if result.status in QUALIFYING else "red": True}
-            reporter.write_line(f"  {result.status} {result.surface}: {' '.join(result.reason.split())}", **colour)
-            reporter.write_line(f"    {result.reproducer}")
+            reporter.write_line(f"  {result.status} {result.surface}: {escaping.line(result.reason)}", **colour)
+            reporter.write_line(f"    {escaping.line(result.reproducer)}")
         if limit is not None and len(wrong) > limit:
             reporter.write_line(f"  ... and {len(wrong) - limit} more; -v or the journal has them.")
         gaps = Counter(r.reason for r in journal.results if r.requirement == row.id and r.status is Status.NOT_RUN)
         for reason, count in gaps.items():
-            reporter.write_line(f"  NOT_RUN {count} case(s): {reason}", red=True)
+            reporter.write_line(f"  NOT_RUN {count} case(s): {escaping.line(reason)}", red=True)
 
 
 def paragraphs(results: Iterable[Result]) -> list[str]:

@@ -13,6 +13,7 @@ from dsv4_conformance.report.faults import of_journals
 from dsv4_conformance.report.gathering import gather
 from dsv4_conformance.report.overview import verdict_lines
 from dsv4_conformance.report.writing import files, write
+from tests.report import made
 from tests.report.malice import HUGE, STRINGS, journal
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -141,3 +142,38 @@ def test_escaping_keeps_what_was_said() -> None:
     assert escaping.line("x" * 5000).endswith("… (5,000 characters)")
     assert escaping.markdown("a|b <i> *c* `d` &") == "a\\|b &lt;i&gt; \\*c\\* \\`d\\` &amp;"
     assert escaping.code("a `b` c") == "``a `b` c``" and escaping.code("`a`") == "`` `a` ``"
+
+
+# Kills: a reason that clears the screen of whoever runs the suites, or that is HTML in `summary`.
+def test_summaries_of_runs_are_not_steered(tmp_path: Path) -> None:
+    from dsv4_conformance.plugin.journal import read_journal
+    from dsv4_conformance.report.markdown import markdown
+    from dsv4_conformance.report.terminal import write_summary
+
+    class Reporter:
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+            self.config = self
+
+        def get_verbosity(self) -> int:
+            return 1
+
+        def write_line(self, text: str, **_: object) -> None:
+            self.lines.append(text)
+
+        def write_sep(self, *_: object, **__: object) -> None:
+            pass
+
+    path = made.write(
+        tmp_path / "j.jsonl",
+        [made.result("INV-01-00000001", "FAIL", reason=text) for text in STRINGS[:1]]  # type: ignore[arg-type]
+        + [made.result(f"INV-02-{n:08x}", "CRASH", reason=text) for n, text in enumerate(STRINGS)],  # type: ignore[arg-type]
+        problems=STRINGS,
+    )
+    journal = read_journal(path)
+    reporter = Reporter()
+    write_summary(reporter, journal, path)  # type: ignore[arg-type]
+    for told in (*reporter.lines, markdown(journal)):
+        assert not CONTROL.search(told.replace("\n", "")), told
+    assert len(reporter.lines) > 2 * len(STRINGS)
+    assert "<" not in re.sub(r"(`+).+?\1", "", markdown(journal))

@@ -308,7 +308,7 @@
     else if (event.key === "Escape" && current && current.detail) { open(current, false); at(current); }
     else if (!typing && event.key === "j") step(1);
     else if (!typing && event.key === "k") step(-1);
-    else if (event.key === "Enter" && event.target === q) { q.blur(); current = null; step(0); }
+    else if (event.key === "Enter" && event.target === q) { event.preventDefault(); q.blur(); current = null; step(0); }
   });
   function go() {
     const match = /^#r\/([^/]*)(?:\/(.*))?$/.exec(location.hash);
