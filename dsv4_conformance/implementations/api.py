@@ -92,6 +92,29 @@ class PlainConvention:
     """For surfaces that need no declaration beyond being offered."""
 
 
+@dataclass(frozen=True)
+class HeadConvention(PlainConvention):
+    """Declarations for HeadLayout; PlainConvention is this with its defaults.
+
+    ``heads``: where a rank's real heads stand in the padded query and in the sink: "first", or at their "own place"
+    among all heads, under the sinks of all heads (spec §15: the layout before heads were padded to 64).
+    """
+
+    heads: Literal["first", "own place"] = "first"
+
+
+@dataclass(frozen=True)
+class MetadataConvention(PlainConvention):
+    """Declarations for GraphMetadata; PlainConvention is this with its defaults.
+
+    ``index_topk``: the values that ``build_metadata`` takes, None = any. ``nobody``: what a padding row names: no key,
+    or the first slot of page 0, which no request ever owns.
+    """
+
+    index_topk: tuple[int, ...] | None = None
+    nobody: Literal["no key", "page 0"] = "no key"
+
+
 Convention = (
     AttentionConvention
     | FormatConvention

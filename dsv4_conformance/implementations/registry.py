@@ -24,6 +24,7 @@ FAULT = "fault:"
 BUILT_IN = {
     "builtin": "dsv4_conformance.implementations.builtin:Builtin",
     "flash_mla": "dsv4_conformance.implementations.flash_mla:FlashMLA",
+    "sglang": "dsv4_conformance.implementations.sglang:SGLang",
     "transformers": "dsv4_conformance.implementations.transformers:Transformers",
     "vllm_cpu": "dsv4_conformance.implementations.vllm_cpu:VllmCpu",
     "vllm_flashmla": "dsv4_conformance.implementations.vllm_flashmla:VllmFlashMLA",

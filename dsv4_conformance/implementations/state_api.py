@@ -62,11 +62,12 @@ class StateConvention:
 class ChunkCacheConvention:
     """Declarations for SparsePrefillChunkCache: how many compressed rows are gathered per request.
 
-    "ragged": its own S // r; "rectangular": max(max S // r, 1) for every request (spec §13.2). ``index_multiple``: row
-    widths are a multiple of this.
+    "ragged": its own S // r; "rectangular": max(max S // r, 1) for every request (spec §13.2). ``gather_c128``: the
+    same for ratio 128, where it differs from ratio 4. ``index_multiple``: row widths are a multiple of this.
     """
 
     gather: Literal["ragged", "rectangular"] = "ragged"
+    gather_c128: Literal["ragged", "rectangular", "same"] = "same"
     index_multiple: int = 128
 
 

@@ -1,5 +1,6 @@
 """Metadata of a step and what a graph replay does to it (INV-78, INV-79, INV-81)."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from dsv4_conformance.cases.state_case import MetadataCase
 from dsv4_conformance.cases.state_inputs import step_batch
 from dsv4_conformance.errors import ContractViolation
+from dsv4_conformance.implementations.api import MetadataConvention
 from dsv4_conformance.implementations.state_api import StepBatch
 from dsv4_conformance.oracle import sparse_prefill as definition
 from dsv4_conformance.runner.opened import Opened
@@ -20,6 +22,19 @@ READ_IN_GRAPHS = {"raw_out_loc", "seq_lens", "positions", "c4_out_loc", "c128_ou
 """Fields, by the last part of their name, that captured kernels read in either kind of graph (spec §14.1)."""
 SELECTED_IN_GRAPHS = {"c4_sparse_page_indices", "c4_sparse_raw_indices"}
 """Fields that a captured indexer has written when a graph breaks for attention (spec §14.1)."""
+
+
+def _declared(subject: Subject) -> MetadataConvention:
+    convention = subject.implementation.surfaces["GraphMetadata"]
+    return convention if isinstance(convention, MetadataConvention) else MetadataConvention()
+
+
+def _steps(subject: Subject, case: MetadataCase) -> tuple[StepBatch, StepBatch]:
+    """The case's steps, with an index_topk that the adapter takes."""
+    topk = _declared(subject).index_topk
+    chosen = case.index_topk if topk is None or case.index_topk in topk else topk[0]
+    before, after = (step_batch(case, step, subject.device) for step in ("before", "after"))
+    return replace(before, index_topk=chosen), replace(after, index_topk=chosen)
 
 
 def _lists(metadata: Opened, ratio: int) -> list[Tensor]:
@@ -42,6 +57,7 @@ def _named(what: str, slots: Any, lengths: Any, batch: StepBatch) -> list[tuple[
 def _describes(subject: Subject, metadata: Opened, batch: StepBatch, why: str) -> None:
     """Fail unless the lists of every ratio name each row's keys, and none for rows of nobody."""
     pages = batch.page_table.tolist()
+    nobody = [0] if _declared(subject).nobody == "page 0" else []
     for ratio in batch.ratios:
         window, lengths, compressed, counts = metadata.lists(ratio)
         named = _named("window", window, lengths, batch)
@@ -51,7 +67,7 @@ def _describes(subject: Subject, metadata: Opened, batch: StepBatch, why: str) -
         told = counts.tolist() if ratio else []
         for row, seq_len in enumerate(batch.seq_lens):
             where = f"row {row} of {seq_len} tokens, ratio {ratio}, {why}"
-            right = [definition.slot(pages[row], p) for p in definition.window(seq_len - 1)] if seq_len else []
+            right = [definition.slot(pages[row], p) for p in definition.window(seq_len - 1)] if seq_len else nobody
             subject.expect(named[row][1] == sorted(right), f"{where}: the window names other slots than its own.")
             subject.expect(
                 named[row][0] == len(right) or (not seq_len and named[row][0] == 1),
@@ -77,7 +93,7 @@ def _addresses(metadata: Opened, ratios: tuple[int, ...]) -> list[tuple[int, tup
 def test_refresh_resets_the_chunk_cache(subject: Subject, case: MetadataCase) -> None:
     """INV-78: after copy_ or refresh_ no chunk cache is left, and the metadata describe the new step as metadata made
     for it do, be it longer, shorter or padded."""
-    before, after = step_batch(case, "before", subject.device), step_batch(case, "after", subject.device)
+    before, after = _steps(subject, case)
     for event, method in EVENTS.items():
         metadata, other = subject.open("build_metadata", before), subject.open("build_metadata", after)
         _describes(subject, metadata, before, "as built")
@@ -102,7 +118,7 @@ def _mark(fields: dict[str, Any], by: int) -> None:
 def test_each_field_changes_as_its_class_says(subject: Subject, case: MetadataCase) -> None:
     """INV-79: a copied field has the new content at its old address, a referenced one is the other's object, a kept one
     is what it was; every field has one class, and what both kinds of graphs read is copied."""
-    before, after = step_batch(case, "before", subject.device), step_batch(case, "after", subject.device)
+    before, after = _steps(subject, case)
     for event, method in EVENTS.items():
         metadata, other = subject.open("build_metadata", before), subject.open("build_metadata", after)
         mine, theirs, classes = dict(metadata.fields()), dict(other.fields()), dict(metadata.classes(event))
@@ -143,7 +159,7 @@ def _changed(subject: Subject, where: str, change: str, states: tuple[Any, Any, 
 def test_lists_stay_where_captured_kernels_read_them(subject: Subject, case: MetadataCase) -> None:
     """INV-79: shapes and strides follow from rows and page-table width alone, and copy_ leaves every list at its
     address, since a full graph has attention inside."""
-    before, after = step_batch(case, "before", subject.device), step_batch(case, "after", subject.device)
+    before, after = _steps(subject, case)
     metadata, other = subject.open("build_metadata", before), subject.open("build_metadata", after)
     captured, fresh = _addresses(metadata, before.ratios), _addresses(other, after.ratios)
     subject.expect(
@@ -156,8 +172,9 @@ def test_lists_stay_where_captured_kernels_read_them(subject: Subject, case: Met
 
 @requirement("INV-81", on=METADATA, cases="steps")
 def test_padding_rows_of_a_step_name_no_key(subject: Subject, case: MetadataCase) -> None:
-    """INV-81: a row of nobody has lengths of 0 (1 at most, with -1 in that place) and leaves other rows as they are."""
-    after = step_batch(case, "after", subject.device)
+    """INV-81: a row of nobody has lengths of 0 (1 at most, with -1 in that place, or with the slot of page 0
+    that is declared) and leaves other rows as they are."""
+    _, after = _steps(subject, case)
     lens = tuple(n if row % 2 else 0 for row, n in enumerate(after.seq_lens))
     padded = StepBatch(lens, after.page_table, after.index_topk)
     _describes(subject, subject.open("build_metadata", padded), padded, "with rows of nobody")

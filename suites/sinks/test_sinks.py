@@ -7,6 +7,7 @@ import torch
 from dsv4_conformance.cases.case import AttentionCase, HeadCase, RankCase
 from dsv4_conformance.cases.generator import words
 from dsv4_conformance.errors import NotApplicable
+from dsv4_conformance.implementations.api import HeadConvention
 from dsv4_conformance.numerics.algebra import apply_sink
 from dsv4_conformance.numerics.truth import Truth
 from dsv4_conformance.runner.subject import Subject
@@ -108,16 +109,26 @@ def _sinks(case: HeadCase, device: torch.device) -> torch.Tensor:
     return words(case.digest(), "sinks", (case.n_heads,), device).to(torch.float32) / 2.0**29
 
 
+def _real(subject: Subject, case: HeadCase) -> slice:
+    """Where the rank's sinks stand in its local sink: first, or where they stand among all, as declared."""
+    convention = subject.implementation.surfaces["HeadLayout"]
+    local = case.n_heads // case.tp
+    first = case.rank * local if isinstance(convention, HeadConvention) and convention.heads == "own place" else 0
+    return slice(first, first + local)
+
+
 @requirement("INV-53", on=LAYOUT, cases="heads")
 def test_local_sink_is_the_rank_s_slice_kept_in_one_place(subject: Subject, case: HeadCase) -> None:
-    """INV-53: local_sink starts with sink[rank n : (rank + 1) n], in the same storage every time; tp = 1: itself."""
+    """INV-53: local_sink starts with sink[rank n : (rank + 1) n] (or has them at their own place, where declared), in
+    the same storage every time; tp = 1: itself."""
     sink, local = _sinks(case, subject.device), case.n_heads // case.tp
     padded = subject.ask("padded_heads", case.n_heads, case.tp)
     first = subject.promised(
         "local_sink", subject.ask("local_sink", sink, case.rank, case.tp), (padded,), torch.float32
     )
+    mine = first[_real(subject, case)]
     wanted = sink[case.rank * local : (case.rank + 1) * local]
-    subject.expect(torch.equal(first[:local], wanted), f"rank {case.rank} of {case.tp} got another rank's sinks.")
+    subject.expect(torch.equal(mine, wanted), f"rank {case.rank} of {case.tp} got another rank's sinks.")
     second = subject.ask("local_sink", sink, case.rank, case.tp)
     subject.expect(second.data_ptr() == first.data_ptr(), "the second call returned another storage.")
     if case.tp == 1:
@@ -135,4 +146,4 @@ def test_weight_update_reaches_the_cached_sink_in_place(subject: Subject, case: 
     after = subject.ask("local_sink", sink, case.rank, case.tp)
     wanted = sink[case.rank * local : (case.rank + 1) * local]
     subject.expect(after.data_ptr() == address, "the refreshed sink lies at another address.")
-    subject.expect(torch.equal(before[:local], wanted), "the cached sink still holds the old weights.")
+    subject.expect(torch.equal(before[_real(subject, case)], wanted), "the cached sink still holds the old weights.")

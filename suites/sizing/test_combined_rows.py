@@ -50,7 +50,7 @@ def test_combined_rows_name_their_request_s_keys_alone(subject: Subject, case: C
     own request, each once, and -1 elsewhere; its length counts both. An earlier layer selected otherwise."""
     given = chunk_inputs(case, subject.device)
     cache = open_cache(subject, given)
-    cache.combined(4, torch.where(given.selection == -1, -1, 0))
+    cache.combined(4, torch.where(given.selection == -1, -1, torch.zeros_like(given.selection)))
     for ratio in RATIOS:
         layer = gathered(subject, cache, given, ratio)
         found, right = named(layer, ratio), wanted(given, ratio)

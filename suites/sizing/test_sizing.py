@@ -22,7 +22,10 @@ def _extent(subject: Subject, cache: Opened, seq_lens: tuple[int, ...], ratio: i
 
     A gather of the other kind is a false declaration; one of any other size is a waste.
     """
-    kind = declared(subject).gather
+    convention = declared(subject)
+    kind: str = convention.gather
+    if ratio == 128 and convention.gather_c128 != "same":
+        kind = convention.gather_c128
     rows = {
         "ragged": definition.gathered_entries(seq_lens, ratio, "ragged"),
         "rectangular": definition.gathered_entries(seq_lens, ratio, "rectangular"),
