@@ -14,8 +14,13 @@ from dsv4_conformance.errors import BadInput
 
 
 def to_data(case: Case) -> dict[str, Any]:
-    """A case as JSON-able data: the name of its class and the fields that differ from their defaults."""
+    """A case as JSON-able data: the name of its class and the fields that differ from their defaults; cases within it
+    likewise."""
     data: dict[str, Any] = json.loads(case.canonical())
+    for field in fields(case):  # type: ignore[arg-type]
+        inner = getattr(case, field.name)
+        if isinstance(inner, Case):
+            data[field.name] = to_data(inner)
     return data
 
 
@@ -51,6 +56,8 @@ def _built(cls: type, given: Mapping[str, Any]) -> Any:
 def _value(hint: Any, given: Any) -> Any:
     """``given``, read from JSON, as a field of type ``hint`` holds it: tuples were lists, cases were mappings."""
     if isinstance(given, Mapping):
+        if "kind" in given:
+            return from_data(given)
         choices = [one for one in _members(hint) if is_dataclass(one)]
         for one in choices:
             if set(given) <= {field.name for field in fields(one)}:

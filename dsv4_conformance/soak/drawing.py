@@ -20,7 +20,7 @@ from dsv4_conformance.errors import BadInput
 from dsv4_conformance.implementations.api import AttentionConvention, Convention, FormatConvention
 from dsv4_conformance.suite import ENDPOINT
 
-SHARES: Mapping[str, int] = {"SparseDecode": 40, "SparsePrefill": 26, "AttentionLayer": 4, "DecodePlan": 2}
+SHARES: Mapping[str, int] = {"SparseDecode": 40, "SparsePrefill": 26, "AttentionLayer": 4, "PrefixReuse": 3, "DecodePlan": 2}
 """Cases out of SHARES' sum plus OTHERS per further surface that an implementation offers."""
 OTHERS = 6
 ORACLE = "core"
@@ -28,7 +28,7 @@ ORACLE = "core"
 ORACLE_WEIGHT = 8
 PLACES = 48
 """How far into a family's stream a case is drawn: past the curated ones of most."""
-REDRAWS = 40
+REDRAWS = 200
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dsv4_conformance.cases.case import Case
+from dsv4_conformance.cases.schedule import steps
+from dsv4_conformance.cases.schedule_rules import check_schedule
 from dsv4_conformance.cases.shorter import shorter
+from dsv4_conformance.errors import BadInput
 
 TRIES = 200
 SECONDS = 90.0
@@ -84,6 +87,7 @@ def simpler(case: Case) -> Iterator[Case]:
 def _smaller(field: Field[Any], hint: Any, value: Any, case: Case) -> Iterator[Any]:
     if field.name == "schedule":
         yield from shorter(value, case.surface)
+        yield from _without_a_sequence(value, case.surface)
     elif is_dataclass(value) and not isinstance(value, type):
         if field.default is None:
             yield None
@@ -102,6 +106,23 @@ def _smaller(field: Field[Any], hint: Any, value: Any, case: Case) -> Iterator[A
                 yield choice
     elif field.default is not MISSING and isinstance(value, str):
         yield field.default
+
+
+def _without_a_sequence(schedule: str, surface: str) -> Iterator[str]:
+    """The schedule without one of its sequences, from the first step to the last."""
+    parsed = steps(schedule)
+    for gone in sorted({sequence for step in parsed for sequence, _ in step.parts} | {step.target for step in parsed}):
+        left = []
+        for step in parsed:
+            parts = tuple(part for part in step.parts if part[0] != gone)
+            if step.target != gone and (parts or not step.parts):
+                left.append(replace(step, parts=parts))
+        text = " ".join(step.text() for step in left)
+        try:
+            check_schedule(text, surface)
+        except BadInput:
+            continue
+        yield text
 
 
 def _numbers(name: str, value: int) -> Iterator[int]:

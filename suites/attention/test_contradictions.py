@@ -17,7 +17,7 @@ from dsv4_conformance.runner.refusals import answer_or_refusal
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import ATTENTION, requirement
 
-HEADS = (1, 8, 24, 48, 64, 80, 96, 127, 128)
+HEADS = (80, 24, 8, 96, 48, 127, 1, 64, 128)
 PAGES = (1, 2, 16, 53, 64, 128, 256)
 
 

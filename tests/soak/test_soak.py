@@ -1,0 +1,99 @@
+"""The command from end to end, in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "dsv4_conformance.cli", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def done(folder: Path, *words: str) -> tuple[int, str]:
+    process = start(folder, *words)
+    said, _ = process.communicate(timeout=240)
+    return process.returncode, said
+
+
+# Kills: bugs that are not found, not shrunk, not kept, or that the kept file does not show again.
+def test_a_planted_bug_is_found_shrunk_and_kept(tmp_path: Path) -> None:
+    impl = ["--impl", "tests.miniatures:LastBlockLost", "--device", "cpu"]
+    code, said = done(tmp_path, "soak", *impl, "--cases", "40", "--surface", "SparsePrefill", "--max-failures", "6")
+    assert code == 1, said
+    assert "FAIL test_output_lse_and_max_logits_follow_the_formula" in said
+    files = [json.loads(path.read_text()) for path in (tmp_path / "dsv4-soak/failures").glob("*.json")]
+    small = next(data for data in files if data["requirement"] == "INV-01")
+    assert small["case"]["s_q"] == small["case"]["window"]["slots"] == 1 and small["drawn"] != small["case"]
+    path = f"dsv4-soak/failures/{small['case_id']}.json"
+    assert f"dsv4-conformance repro {path} --impl tests.miniatures:LastBlockLost --device cpu" in said
+    again, told = done(tmp_path, "repro", path, *impl)
+    assert again == 1 and "the last key" in told.lower(), told
+    right, told = done(tmp_path, "repro", path, "--device", "cpu")
+    assert right == 0, told
+
+
+# Kills: soaks that begin anew, go on with another one, or overwrite it.
+def test_a_soak_goes_on_where_it_was(tmp_path: Path) -> None:
+    words = ["soak", "--device", "cpu", "--surface", "SlotMapping", "--surface", "HeadLayout"]
+    assert done(tmp_path, *words, "--cases", "30")[0] == 0
+    code, said = done(tmp_path, *words, "--cases", "50")
+    assert code == 2 and "--resume" in said
+    code, said = done(tmp_path, *words, "--cases", "50", "--resume", "--seed", "1")
+    assert code == 2 and "its seed is 0, not 1" in said
+    code, said = done(tmp_path, *words, "--cases", "50", "--resume")
+    assert code == 0 and "0 failed" in said
+    chunks = [json.loads(line) for line in (tmp_path / "dsv4-soak/soak.jsonl").read_text().splitlines()[1:]]
+    assert sorted(line["chunk"] for line in chunks) == list(range(len(chunks)))
+    assert 50 <= sum(sum(line["statuses"].values()) for line in chunks) < 100
+
+
+# Kills: a soak that ends with the process that ran a case, or does not say which case it was.
+def test_a_case_that_ends_its_process_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os\nfrom dsv4_conformance.implementations.builtin import Builtin\n\n\n"
+        "class Deadly(Builtin):\n"
+        "    surfaces = {'SparsePrefill': Builtin.surfaces['SparsePrefill']}\n\n"
+        "    def prefill(self, call):\n"
+        "        if call.q.shape[1] == 128:\n            os.abort()\n"
+        "        return super().prefill(call)\n"
+    )
+    code, said = done(
+        tmp_path, "soak", "--impl", "deadly:Deadly", "--device", "cpu", "--cases", "60", "--max-failures", "1"
+    )
+    assert code == 1, said
+    assert "died of SIGABRT while it ran this case" in said
+    (kept,) = [json.loads(path.read_text()) for path in (tmp_path / "dsv4-soak/failures").glob("*.json")]
+    assert kept["status"] == "CRASH"
+
+
+# Kills: Ctrl-C without a summary, or workers that live on.
+def test_ctrl_c_ends_with_the_summary(tmp_path: Path) -> None:
+    process = start(tmp_path, "soak", "--device", "cpu", "--surface", "SlotMapping", "--cases", "1000000")
+    log = tmp_path / "dsv4-soak/soak.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (log.exists() and len(log.read_text().splitlines()) > 3):
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "interrupted; go on with the same command and --resume" in said and "cases judged" in said
+
+
+def test_words_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    for words, says in (
+        (["--surface", "Nothing"], "does not offer 'Nothing'"),
+        (["-n", "none"], "no number of processes"),
+        (["--size", "huge"], "choose auto, laptop or gpu"),
+    ):
+        code, said = done(tmp_path, "soak", "--device", "cpu", *words)
+        assert code == 2 and says in said, said
