@@ -15,8 +15,10 @@ from dsv4_conformance.report.measured import mapping
 
 _ID = ("id", "fault", "name")
 _TITLE = ("title", "mechanism", "meaning", "summary")
-_BY = ("by", "killed_by", "failures", "requirements", "failed")
+_BY = ("detections", "by", "killed_by", "requirements")
 _CAUGHT = ("killed", "caught", "rejected")
+CONTROL = "control"
+"""The trial of the unchanged implementation; it is no fault."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,10 @@ class FaultTable:
 
 
 def read_faults(path: Path) -> FaultTable:
-    """A kill matrix: JSON (a list, or an object with the list ``faults``) or JSON lines, an object per fault.
+    """A kill matrix: the faults.jsonl of ``dsv4-conformance faults``, or JSON (a list, or an object with ``faults``).
 
-    An object has ``id`` and should have ``title``, ``area``, ``breaks`` (a requirement), ``killed`` and ``by`` (ids of
-    requirements, or objects with ``requirement``). Raises BadInput for anything else.
+    A fault has ``id`` and should have ``title``, ``area``, ``breaks`` (a requirement), ``detections`` (or ``by``:
+    requirements, or objects with ``requirement``) and ``problem`` (or ``killed``). Raises BadInput for anything else.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -90,7 +92,7 @@ def of_journals(gathered: Gathered) -> list[FaultTable]:
 
 
 def _rows(values: Iterable[Any]) -> tuple[FaultRow, ...]:
-    rows = [_row(value) for value in values if isinstance(value, Mapping) and _first(value, _ID)]
+    rows = [_row(value) for value in values if isinstance(value, Mapping) and _first(value, _ID) not in ("", CONTROL)]
     return tuple(sorted(rows, key=lambda row: (row.caught is not False, row.area, row.id)))
 
 
@@ -99,6 +101,9 @@ def _row(value: Mapping[str, Any]) -> FaultRow:
     names = [str(mapping(entry).get("requirement", "")) if isinstance(entry, dict) else str(entry) for entry in by]
     rules = tuple(dict.fromkeys(escaping.name(name) for name in names if name)) if not isinstance(by, str) else (by,)
     caught = next((bool(value[key]) for key in _CAUGHT if isinstance(value.get(key), bool)), None)
+    problem = value.get("problem")
+    if isinstance(problem, str):
+        caught = not problem
     urls = value.get("urls")
     url = str(value.get("url") or (urls[0] if isinstance(urls, list) and urls else ""))
     return FaultRow(
@@ -109,7 +114,7 @@ def _row(value: Mapping[str, Any]) -> FaultRow:
         by=rules,
         caught=bool(rules) if caught is None and by else caught,
         url=url if url.startswith(("https://", "http://")) else "",
-        note=escaping.line(str(value.get("note") or value.get("why") or ""), 300),
+        note=escaping.line(str(problem or value.get("note") or ""), 300),
     )
 
 

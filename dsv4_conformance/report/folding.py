@@ -174,7 +174,7 @@ def fold(journal: JournalFile, mark: str, keep: int) -> Run:
         told = mapping(result.record.get("accuracy"))
         if told and len(accuracy) < KEPT_RECORDS:
             accuracy.append({"requirement": result.requirement, "status": result.status, **told})
-        for kept, wanted in ((performance, _is_performance(result)), (faults, "fault" in result.record)):
+        for kept, wanted in ((performance, result.nodeid.startswith(PERFORMANCE)), (faults, "fault" in result.record)):
             if wanted and len(kept) < KEPT_RECORDS:
                 kept.append(result)
     return Run(
@@ -195,10 +195,6 @@ def fold(journal: JournalFile, mark: str, keep: int) -> Run:
         faults=faults,
         results_hash=digest.hex(),
     )
-
-
-def _is_performance(result: Result) -> bool:
-    return result.nodeid.startswith(PERFORMANCE) or "performance" in result.record
 
 
 def _once(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

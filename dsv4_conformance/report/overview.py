@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dsv4_conformance.report import moved, sections
+from dsv4_conformance.report import accuracy, performance, sections
 from dsv4_conformance.report.escaping import code, markdown, name
 from dsv4_conformance.report.faults import FaultTable
 from dsv4_conformance.report.folding import Rule, Run
@@ -100,7 +100,7 @@ def _cell(rule: Rule | None) -> str:
 
 
 def _accuracy(gathered: Gathered) -> Iterator[str]:
-    found = moved.accuracies(gathered)
+    found = accuracy.accuracies(gathered)
     if found:
         yield "## Accuracy\n"
     for record in found:
@@ -119,7 +119,7 @@ def _faults(faults: Sequence[FaultTable]) -> Iterator[str]:
 
 
 def _performance(gathered: Gathered) -> Iterator[str]:
-    found = moved.performance(gathered)
+    found = performance.performance(gathered)
     if not found.cases:
         return
     yield "## Performance\n"

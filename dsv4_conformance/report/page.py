@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from dsv4_conformance.report import escaping, kinds, moved, plots, sections
+from dsv4_conformance.report import accuracy, escaping, kinds, performance, plots, plots_time, sections
 from dsv4_conformance.report.embedded import cases_data, script_json
 from dsv4_conformance.report.faults import FaultTable
 from dsv4_conformance.report.folding import Rule, Run
@@ -46,6 +46,7 @@ def environment() -> jinja2.Environment:
     made.globals |= {
         "device": device,
         "plots": plots,
+        "plots_time": plots_time,
         "kinds": kinds,
         "glyph": glyph,
         "Status": Status,
@@ -98,8 +99,8 @@ def render(gathered: Gathered, faults: Sequence[FaultTable] = ()) -> str:
         debts=sections.debts(gathered),
         left_out=sections.left_out(gathered),
         declared=sections.declared(gathered),
-        accuracies=moved.accuracies(gathered),
-        performance=moved.performance(gathered),
+        accuracies=accuracy.accuracies(gathered),
+        performance=performance.performance(gathered),
         faults=faults,
         cells=_cells,
         errors=_errors,

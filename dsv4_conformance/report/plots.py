@@ -48,7 +48,7 @@ def _axis(decades: tuple[int, int], limit: float, label: str) -> Markup:
     parts = []
     for power in range(decades[0], decades[1] + 1):
         x = _x(10.0**power, decades)
-        if power % 2 and power != decades[0]:
+        if power != decades[0] and (power < 0 or power % 2):
             parts.append(f'<path class="zero" d="M{x} 5V9"/>')
             continue
         text = {0: "1", 1: "10", 2: "100"}.get(power, f"10{_superscript(power)}")
@@ -153,45 +153,6 @@ def interval(low: float, value: float, high: float, limit: float, reach: float) 
     ]
     told_ = f"difference {value:+.2f} points, interval {low:+.2f} to {high:+.2f}, limit {limit:g}"
     return svg(width, height, "interval", told_, parts)
-
-
-def roofline(points: Sequence[tuple[str, float, float]], flops: float, bytes_: float) -> Markup:
-    """Rate over arithmetic intensity. ``points``: (name, flop per byte, flop/s); ceilings in flop/s and B/s."""
-    width, height, left, bottom = 560.0, 260.0, 46.0, 26.0
-    ridge = flops / bytes_
-    xs = [ridge, *(p[1] for p in points)]
-    ys = [flops, *(p[2] for p in points)]
-    x0, x1 = math.floor(math.log10(min(xs))) - 0.2, math.ceil(math.log10(max(xs))) + 0.2
-    y0, y1 = math.floor(math.log10(min(ys))), math.log10(max(ys)) + 0.2
-
-    def at(intensity: float, rate: float) -> tuple[float, float]:
-        x = left + (math.log10(intensity) - x0) / (x1 - x0) * (width - left - 8)
-        y = 8 + (y1 - math.log10(rate)) / (y1 - y0) * (height - bottom - 8)
-        return round(x, 1), round(y, 1)
-
-    roof = [at(max(10**x0, 10**y0 / bytes_), max(10**x0 * bytes_, 10**y0)), at(ridge, flops), at(10**x1, flops)]
-    parts = ['<path class="roof" d="M{}"/>'.format("L".join(f"{x} {y}" for x, y in roof))]
-    for power in range(math.ceil(x0), math.floor(x1) + 1):
-        x = at(10.0**power, 10**y0)[0]
-        parts.append(f'<path class="grid" d="M{x} 8V{height - bottom}"/>')
-        parts.append(f'<text class="tick" x="{x}" y="{height - 12}" text-anchor="middle">{10.0**power:g}</text>')
-    for power in range(math.ceil(y0), math.floor(y1) + 1):
-        y = at(10**x0, 10.0**power)[1]
-        parts.append(f'<path class="grid" d="M{left} {y}H{width - 8}"/>')
-        parts.append(f'<text class="tick" x="{left - 4}" y="{y + 3}" text-anchor="end">{_flops(10.0**power)}</text>')
-    parts.append(f'<text class="tick" x="{width - 8}" y="{height - 1}" text-anchor="end">flop per byte</text>')
-    for letter, intensity, rate in points:
-        x, y = at(intensity, rate)
-        parts.append(f'<circle class="least" cx="{x}" cy="{y}" r="3.5"/>')
-        parts.append(f'<text class="mark" x="{x + 6}" y="{y + 4}">{escape(letter)}</text>')
-    return svg(width, height, "roofline", f"roofline with {len(points)} points", parts)
-
-
-def _flops(rate: float) -> str:
-    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if rate >= size:
-            return f"{rate / size:g} {unit}"
-    return f"{rate:g}"
 
 
 def age(opened: int, left: int) -> Markup:

@@ -226,4 +226,4 @@ def _declaration(header: Header, surface: str) -> str | None:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "/".join(map(_value, value)) if isinstance(value, list) else str(value)
+    return "/".join(map(_value, value)) or "none" if isinstance(value, list) else str(value)

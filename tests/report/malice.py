@@ -30,7 +30,10 @@ HUGE = "x<b>" * (1 << 18)
 def journal(path: Path, text: str) -> Path:
     """A journal of a failing run with ``text`` as every name, id and sentence; the last line is not UTF-8."""
     wrong = {
-        "metrics": {f"{text}_ratio": 3.5, f"{text}_error": 1.0, "out_ratio": "nan"},
+        "metrics": {f"{text}_ratio": 3.5, f"{text}_error": 1.0, "out_ratio": "nan",
+                    "relative_time": 1.2, "relative_time_low": 1.1, "relative_time_high": 1.3,
+                    "relative_time_limit": 1.1, "flop": 1e9, "bytes": 1e6, "achieved_flops": 2e14,
+                    "ceiling_flops": 9e14, "ceiling_bandwidth": 4e12},
         "budget": {text: "inf"},
         "margins": {text: {text: 2.0}},
         "accuracy": {
@@ -45,11 +48,9 @@ def journal(path: Path, text: str) -> Path:
         },
         "fault": {"id": text, "title": text, "breaks": text, "by": [text], "killed": False,
                   "url": "javascript:alert(1)"},
-        "performance": {"seconds": {"median": 1e-3, "low": 1e-4, "high": 1e-2}, "flops": 1e9, "bytes": 1e6,
-                        "ceilings": {"flops_per_s": 1e15, "bytes_per_s": 4e12}},
     }  # fmt: skip
     told = [
-        result(text, Status.FAIL, requirement=text, surface=text, nodeid=f"suites/{text}/t.py::{text}[{text}]",
+        result(text, Status.FAIL, requirement=text, surface=text, nodeid=f"suites/performance/t.py::{text}[{text}]",
                reason=text, reproducer=f"repro {text}", record=wrong, worker=text, waiver=text),
         result("INV-02-00000002"),
     ]  # fmt: skip

@@ -1,17 +1,15 @@
-"""Accuracy and performance in a report: what the records of such cases say, brought into one form."""
+"""Accuracy in a report: what the records of judged accuracy runs say, brought into one form."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from dsv4_conformance.plugin.journal import Result
 from dsv4_conformance.report import escaping
 from dsv4_conformance.report.folding import Run
 from dsv4_conformance.report.gathering import Gathered
-from dsv4_conformance.report.kept import Case, case_of
-from dsv4_conformance.report.measured import mapping, number, told
+from dsv4_conformance.report.measured import mapping, number
 
 SHOWN_ITEMS = 40
 """Questions lost or gained that are listed."""
@@ -89,69 +87,3 @@ def _list(value: Any) -> list[Any]:
 def _int(record: Mapping[str, Any], name: str) -> str:
     value = number(record.get(name))
     return "?" if value is None else f"{value:g}"
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One performance case: its numbers by name, and where it stands under the roof, if it says so."""
-
-    run: Run
-    case: Case
-    numbers: dict[str, str]
-    point: tuple[float, float] | None = None
-    roof: tuple[float, float] | None = None
-    spread: tuple[float, float, float] | None = None
-
-
-@dataclass
-class Performance:
-    """All performance cases. ``roofs``: (run, flop/s, byte/s, points) with points (letter, flop/byte, flop/s)."""
-
-    cases: list[Timed] = field(default_factory=list)
-    roofs: list[tuple[Run, float, float, list[tuple[str, float, float]]]] = field(default_factory=list)
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the numbers, in order of appearance."""
-        return list(dict.fromkeys(name for case in self.cases for name in case.numbers))
-
-
-def performance(gathered: Gathered) -> Performance:
-    """What the performance cases of all journals measured.
-
-    Every number of ``metrics`` is told. ``record.performance`` may add ``seconds`` (median, low, high), ``flops``,
-    ``bytes`` of one call, and ``ceilings`` (flops_per_s, bytes_per_s), which make a roofline.
-    """
-    found = Performance()
-    for run in gathered.runs:
-        mine = [_timed(run, result) for result in run.performance]
-        found.cases += mine
-        roofs = [case.roof for case in mine if case.roof is not None]
-        points = [(str(n), *case.point) for n, case in enumerate(mine, 1) if case.point is not None]
-        if roofs and points:
-            found.roofs.append((run, max(roof[0] for roof in roofs), max(roof[1] for roof in roofs), points))
-    return found
-
-
-def _timed(run: Run, result: Result) -> Timed:
-    metrics = mapping(result.record.get("metrics"))
-    extra = mapping(result.record.get("performance"))
-    numbers = {escaping.name(key): told(value) for key in metrics if (value := number(metrics[key])) is not None}
-    seconds = mapping(extra.get("seconds"))
-    median, low, high = (number(seconds.get(name)) for name in ("median", "low", "high"))
-    flops, moved = number(extra.get("flops")), number(extra.get("bytes"))
-    ceilings = mapping(extra.get("ceilings"))
-    top, wide = number(ceilings.get("flops_per_s")), number(ceilings.get("bytes_per_s"))
-    point = (flops / moved, flops / median) if _positive(flops, moved, median) and flops and moved and median else None
-    return Timed(
-        run=run,
-        case=case_of(result),
-        numbers=numbers,
-        point=point,
-        roof=(top, wide) if _positive(top, wide) and top and wide else None,
-        spread=None if median is None or low is None or high is None else (low, median, high),
-    )
-
-
-def _positive(*values: float | None) -> bool:
-    return all(value is not None and 0 < value < float("inf") for value in values)
