@@ -164,11 +164,11 @@ def _first_tokens(surface: str, size: Size, seed: int) -> Iterator[Case]:
 
 def _long(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """What takes long to come about: a 5th page, groups made of decoded tokens alone, sequences that idle, many at
-    once, numbers with gaps. Float32 on exact rows."""
+    once, numbers with gaps, drafts behind the first pages. Float32 on exact rows."""
     decodes = " ".join(["d0"] * 140)
     shapes = (
         (128, f"p0:120+1:5 {decodes} d1"),
-        (4, "p0:1030+1:3 d0 p0:130 d1+0"),
+        (4, "p0:1030+1:3 d0 p0:130 v0:3 d1+0"),
         (0, "p0:5+1:5+2:5+3:5+4:5+5:5 d5+0+4+1+3+2 r2 p6:130 d6+5+4+3+1+0"),
         (4, f"p7:70+100:5 {' '.join(['d100'] * 13)} d7+100 v7:4 k7:72 d7"),
         (128, "p0:1030 d0 p0:130 d0"),

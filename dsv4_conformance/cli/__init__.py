@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("dsv4_conformance.cli.verify:verify", "Recompute a submission; refuse gaps and edits."),
     "summary": ("dsv4_conformance.cli.summary:summary", "Write runs as Markdown, from their journals."),
     "lint": ("dsv4_conformance.cli.lint:lint", "Can a profile's data show every known mistake?"),
+    "faults": ("dsv4_conformance.cli.faults:faults", "Do the suites catch public bugs? Re-creates them and looks."),
     "bench": ("dsv4_conformance.cli.bench:bench", "Measure the harness, or what the built-in layer costs."),
     "accuracy": ("dsv4_conformance.cli.accuracy:app", "Ask a served model GSM8K and AIME25, and record its answers."),
     "simulate-server": ("dsv4_conformance.cli.simulate_server:simulate_server", "Rehearse accuracy runs, no GPU."),

@@ -10,7 +10,19 @@ from functools import cache
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.faults.fault import Fault, registered
 
-AREAS = ("sinks_and_heads", "lists_and_rows", "graphs", "gathers", "compressor", "indexer", "selection")
+AREAS = (
+    "sinks_and_heads",
+    "lists_and_rows",
+    "graphs",
+    "gathers",
+    "compressor",
+    "indexer",
+    "selection",
+    "visibility",
+    "batches",
+    "kv_pages",
+    "config",
+)
 """Modules of this package that hold models."""
 
 

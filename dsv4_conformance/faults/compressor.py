@@ -15,6 +15,7 @@ from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.mla import compressor
 from dsv4_conformance.mla.compressor import Compressor
 from dsv4_conformance.mla.layer import AttentionLayer
+from dsv4_conformance.mla.rope import apply_rope
 from dsv4_conformance.mla.sessions import CompressorSession
 from dsv4_conformance.spec.weights import CompressorSpec
 
@@ -63,7 +64,7 @@ class _LastWindowStored(Compressor):
 
 @fault("O12", breaks="INV-20")
 class VerifyStoresItsLastWindow(Pooling):
-    """A step of several tokens stores what the token after it needs, not what a step after fewer accepted ones would."""
+    """A step of several tokens stores what the token after it needs; a step after fewer accepted ones needs more."""
 
     pools = _LastWindowStored
 
@@ -201,7 +202,7 @@ class _Halves(Compressor):
         order = torch.arange(64).view(2, 32).T.flatten()
         flat = super().pool(windows, torch.zeros_like(positions))
         paired = torch.cat((flat[:, :-64], flat[:, -64:][:, order]), 1)
-        turned = compressor.apply_rope(paired, self._table, positions)
+        turned = apply_rope(paired, self._table, positions)
         return torch.cat((turned[:, :-64], turned[:, -64:][:, torch.argsort(order)]), 1)
 
 

@@ -81,7 +81,7 @@ class _Sigmoid(Scored):
 
 @fault("O28", breaks="INV-34")
 class MeanOfSigmoidWeights(Indexed):
-    """Head weights go through a sigmoid, and heads are averaged: a negative weight no longer counts against an entry."""
+    """Head weights go through a sigmoid, and heads are averaged: no weight counts against an entry any more."""
 
     indexes = _Sigmoid
 
@@ -219,7 +219,7 @@ class LengthsOfTheFirstSlice(Indexed):
 
 @fault("V56", breaks="INV-42")
 class SelectionOfAnEarlierStep(Layered):
-    """A layer that reuses its predecessor's selection has none in its stage, and reads the buffer of the step before."""
+    """A layer that reuses a predecessor's selection has none in its stage and reads that of the step before."""
 
     def change(self, layer: AttentionLayer) -> None:
         """Select in every second step; in between take the rows that are there."""

@@ -85,3 +85,10 @@ def state_bytes(geometry: Geometry, bytes_per_value: int = 2) -> int:
         elif ratio == 128:
             total += 127 * 2 * 512
     return total * bytes_per_value
+
+
+def ring_bytes(geometry: Geometry, drafts: bool) -> int:
+    """Compressor state of a request in rings of whole windows (8 tokens at ratio 4, 128 at 128), float32 values, every
+    half of (u, g); with ``drafts`` twice, so that they can be taken back (spec §6)."""
+    tokens = {4: 8 * 2 * 2 * (512 + 128), 128: 128 * 2 * 512}
+    return 4 * (1 + drafts) * sum(tokens.get(ratio, 0) for ratio in geometry.compress_ratios)

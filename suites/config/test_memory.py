@@ -49,6 +49,17 @@ def _state_covers(subject: Subject, told: Told, geometry: Geometry) -> None:
     subject.expect(size >= needed, f"compressor state has {size} bytes, and {needed} are needed in 16-bit values.")
 
 
+@requirement("INV-120", on=CONFIG, cases="config_sizes")
+def test_window_pool_has_room_for_the_chunk_in_flight(subject: Subject, case: ConfigCase) -> None:
+    """INV-120: while a chunk is prefilled its tokens and the 127 before them are there, in every layer."""
+    told, geometry = resolved(subject, case), geometry_of(case)
+    positions = min(_context(case, geometry), told["prefill_chunk"] + 127)
+    pages = -(-positions // oracle.PAGE_TOKENS)
+    needed = oracle.layers_of(geometry, "window") * oracle.page_bytes("window") * pages
+    size = told["window_bytes_in_prefill"]
+    subject.expect(size >= needed, f"the window pool has {size} bytes while a chunk of {needed} is in flight.")
+
+
 @requirement("INV-120", on=CONFIG, cases="config_models")
 def test_every_draft_layer_has_its_cache(subject: Subject, case: ConfigCase) -> None:
     """INV-120: all draft layers that the config lists are counted, not one."""
@@ -73,6 +84,22 @@ def test_reserved_bytes_follow_live_lengths(subject: Subject, case: ConfigCase) 
     subject.expect(
         longer["state_bytes_per_request"] == told["state_bytes_per_request"], "compressor state grows with context."
     )
+
+
+@requirement("INV-121", on=CONFIG, cases="config_sizes")
+def test_compressor_state_is_as_large_as_its_rings(subject: Subject, case: ConfigCase) -> None:
+    """INV-121 (SHOULD): whole windows of float32 values, once more with drafts, and nothing beyond."""
+    told, geometry = resolved(subject, case), geometry_of(case)
+    size, room = told["state_bytes_per_request"], oracle.ring_bytes(geometry, case.drafts > 0)
+    subject.expect(size <= room, f"compressor state takes {size} bytes where its rings hold {room}.")
+
+
+@requirement("INV-121", on=CONFIG, cases="config_sizes")
+def test_index_scores_are_kept_once_for_all_heads(subject: Subject, case: ConfigCase) -> None:
+    """INV-121 (SHOULD): one float32 score per entry and query row, however many index heads there are."""
+    told, context = resolved(subject, case), _context(case, geometry_of(case))
+    size, room = told["index_score_bytes_per_row"], 4 * -(-context // 4)
+    subject.expect(size <= room, f"scores of a row take {size} bytes for {context // 4} entries.")
 
 
 @requirement("INV-121", on=CONFIG, cases="config_sizes")
