@@ -115,6 +115,20 @@ class MetadataConvention(PlainConvention):
     nobody: Literal["no key", "page 0"] = "no key"
 
 
+@dataclass(frozen=True)
+class ConfigConvention(PlainConvention):
+    """Declarations for EngineConfig; PlainConvention is this with its defaults.
+
+    ``tells``: the promised settings that are told (``docs/cli.md``), None = all. ``refuses``: whether unsound configs
+    and options are refused; False where no part of the engine that looks at them is driven. ``cp_beside_dp``: whether
+    context parallelism runs beside attention replicas.
+    """
+
+    tells: tuple[str, ...] | None = None
+    refuses: bool = True
+    cp_beside_dp: bool = True
+
+
 Convention = (
     AttentionConvention
     | FormatConvention

@@ -7,9 +7,10 @@ modules define. ``docs/engines.md`` tells what is driven, what is stood in for, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dsv4_conformance.implementations import (
+    sglang_config,
     sglang_decode,
     sglang_engine,
     sglang_pages,
@@ -19,6 +20,7 @@ from dsv4_conformance.implementations import (
 from dsv4_conformance.implementations import sglang_release as release
 from dsv4_conformance.implementations.api import (
     AttentionConvention,
+    ConfigConvention,
     Convention,
     DecodeCall,
     DecodeResult,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from dsv4_conformance.implementations.sglang_heads import RankLayer
     from dsv4_conformance.implementations.sglang_metadata import MetadataSession
     from dsv4_conformance.implementations.sglang_prefill import ChunkCacheSession
-    from dsv4_conformance.implementations.state_api import ExtendBatch, StepBatch
+    from dsv4_conformance.implementations.state_api import ExtendBatch, ServerOptions, Settings, StepBatch
 
 REFRESH = "refresh_for_breakable_cuda_graph_replay_"
 WORKSPACES = ("SparsePrefillKVBuffer", "SparsePrefillWorkspace")
@@ -69,6 +71,10 @@ def _surfaces() -> dict[str, Convention]:
             release.has(release.BACKEND, "DSV4Metadata.copy_", f"DSV4Metadata.{REFRESH}"),
             MetadataConvention(index_topk=(512, 1024), nobody="page 0"),
         ),
+        "EngineConfig": (
+            release.has(release.HOOK, "validate_deepseek_v4_cp"),
+            ConfigConvention(tells=sglang_config.TOLD, refuses=False, cp_beside_dp=False),
+        ),
     }
     return {surface: convention for surface, (offered, convention) in found.items() if offered or absent}
 
@@ -83,7 +89,7 @@ class SGLang(Implementation):
         kind="engine",
         notes=(
             "driven: MQALayer.forward up to the backend, chunk cache, workspace, metadata builders, copy and refresh,",
-            "KV quantiser, store and dequantisation, Triton sparse decode",
+            "KV quantiser, store and dequantisation, Triton sparse decode, the hook for context parallelism",
             "stood in for: weights and query preparation, the backend that is called, parallel state, memory pools, "
             "FlashMLA's scheduler objects, the compressor's plans",
             "rows at slot -1 are left out before the engine's store, which has no such rows",
@@ -172,3 +178,9 @@ class SGLang(Implementation):
         from dsv4_conformance.implementations.sglang_metadata import MetadataSession
 
         return MetadataSession(batch, self.device)
+
+    def resolve_config(
+        self, config: Mapping[str, Any], options: ServerOptions, environment: Mapping[str, str]
+    ) -> Settings:
+        """EngineConfig: spec §16, §17. Whether sparse prefill is on, and what was logged about it."""
+        return sglang_config.resolve(options, environment)

@@ -3,7 +3,8 @@
 import copy
 
 from dsv4_conformance.cases.config_case import FAULTS, ConfigCase, config_of, environment_of, options_of
-from dsv4_conformance.runner.deployment import attempt, resolved
+from dsv4_conformance.errors import NotApplicable
+from dsv4_conformance.runner.deployment import attempt, convention, resolved
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 
@@ -13,6 +14,8 @@ CONFIG = ("EngineConfig",)
 @requirement("INV-122", on=CONFIG, cases="config_faults")
 def test_unsupported_deployment_is_refused_by_name(subject: Subject, case: ConfigCase) -> None:
     """INV-122: the fault alone makes the difference, and the sentence names the field."""
+    if not convention(subject).refuses:
+        raise NotApplicable("the adapter declares that it drives no part of the engine that refuses.")
     resolved(subject, case.with_(fault=""))
     arguments = config_of(case), options_of(case), environment_of(case)
     sentence = subject.refused("resolve_config", *arguments)
@@ -25,7 +28,7 @@ def test_unsupported_deployment_is_refused_by_name(subject: Subject, case: Confi
 @requirement("INV-122", on=CONFIG, cases="config_sizes")
 def test_other_page_size_is_refused_or_replaced_aloud(subject: Subject, case: ConfigCase) -> None:
     """INV-122: pages of 64 or 128 tokens, in which C128 has half an entry or one, are never used silently."""
-    resolved(subject, case)
+    resolved(subject, case)["page_size"]
     for size in (64, 128):
         found = attempt(subject, case, page_size=size)
         if isinstance(found, str):
