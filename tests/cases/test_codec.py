@@ -59,8 +59,17 @@ def test_fixed_cases_are_planned_after_the_others(tmp_path: Path, monkeypatch: p
     assert len(planned) == len(plain) + 1
     assert planned[-1].case.label() == "heads7-tp1-rank0"
     assert planned[-1].case_id == case_id("test_a", "INV-01", planned[-1].case)
-    smoke = get_profile("smoke")
-    assert not list(expand(TestSpec("INV-02", ("HeadLayout",), "heads"), "test_a", smoke, 0))
+
+
+# Kills: fixed cases of requirements that a profile leaves out.
+def test_a_profile_that_leaves_a_requirement_out_leaves_its_fixed_cases_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(FILE | {"requirement": "INV-02"}))
+    monkeypatch.setenv(fixed.VARIABLE, str(tmp_path))
+    spec = TestSpec("INV-02", ("HeadLayout",), "heads")
+    assert list(expand(spec, "test_a", get_profile("default"), 0))[-1].case.label() == "heads7-tp1-rank0"
+    assert not list(expand(spec, "test_a", get_profile("smoke"), 0))
 
 
 @pytest.mark.parametrize(
