@@ -69,11 +69,24 @@ def _timed(run: Run, result: Result) -> Timed:
     return Timed(
         run=run,
         case=case_of(result),
-        numbers={escaping.name(_heading(name)): _told(name, found) for name, found in value.items()},
+        numbers=_numbers(value),
         relation=_relation(value),
         point=_positive(value.get("flop"), value.get("bytes"), value.get("achieved_flops")),
         roof=_positive(value.get("ceiling_flops"), None, value.get("ceiling_bandwidth")),
     )
+
+
+def _numbers(value: Mapping[str, float]) -> dict[str, str]:
+    """The metrics by heading; a relation of times as one of them, errors left to the requirement's row."""
+    found = {}
+    relation = _relation(value)
+    if relation is not None:
+        low, middle, high, limit = relation
+        found["relative time"] = f"{middle:.2f} ({low:.2f} to {high:.2f}), limit {limit:.2f}"
+    for name, number_ in value.items():
+        if not name.startswith("relative_time") and not name.endswith(("_ratio", "_error", "_cosine")):
+            found[escaping.name(_heading(name))] = _told(name, number_)
+    return found
 
 
 def _relation(value: Mapping[str, float]) -> tuple[float, float, float, float] | None:

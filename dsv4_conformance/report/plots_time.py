@@ -22,7 +22,7 @@ def relation(low: float, median: float, high: float, limit: float) -> Markup:
     parts.append(f'<path class="span" d="M{x(low)} 8H{x(high)}M{x(low)} 5v6M{x(high)} 5v6"/>')
     parts.append(f'<circle class="{"over" if low > limit else "least"}" cx="{x(median)}" cy="8" r="3"/>')
     label = f"{median:.2f} times ({low:.2f} to {high:.2f}), limit {limit:.2f}"
-    return svg(width, height, "strip", label, parts) + Markup(" {}").format(label)
+    return svg(width, height, "strip", label, parts)
 
 
 def roofline(points: Sequence[tuple[str, float, float]], flops: float, bytes_: float) -> Markup:

@@ -118,7 +118,8 @@ def test_performance_cases_are_told_as_relations_and_under_the_roof(tmp_path: Pa
         and found.cases[1].numbers["ceiling bandwidth, TB/s"] == "4.00"
     )
     page = page_of(gathered)
-    assert "0.56 times (0.54 to 0.62), limit 0.70" in page and "roofline with 1 points" in page
+    assert "0.56 times (0.54 to 0.62), limit 0.70" in page and "0.56 (0.54 to 0.62), limit 0.70" in overview(gathered)
+    assert "out ratio" not in page and "roofline with 1 points" in page
     assert "62%" in overview(gathered)
 
 
