@@ -121,6 +121,12 @@ def _gathers(draws: Draws, pool_bytes: int) -> Iterator[tuple[int, ...]]:
                 yield ratio, max(-(-tokens // 256) * 256, more), tokens, new
 
 
+def _padded(draws: Draws, pool_bytes: int) -> Iterator[tuple[int, ...]]:
+    for n_heads in (64, 128):
+        for tp in (1, 2, 4, 8, 16):
+            yield from ((rows, n_heads, tp) for rows in (1, 24576, 65536, 1 + draws.integer(200_000)))
+
+
 _POINTS = {
     "kv_data_byte": _kv,
     "kv_scale_byte": _kv,
@@ -137,6 +143,7 @@ _POINTS = {
     "c128_bytes": _lengths,
     "index_bytes": _lengths,
     "state_rows": _states,
+    "query_bytes": _padded,
     "workspace_rows": _gathers,
 }
 

@@ -98,6 +98,9 @@ class FlashMLA(Implementation):
         """DecodePlan: spec §10. The engine asserts that a plan is used for its shapes; lengths it does not check."""
         heads = call.q.shape[2]
         extra = call.extra
+        for scope in (call.window, extra):
+            if scope is not None:
+                _check_width(scope.indices, 64)
         out, lse = self._engine.flash_mla_with_kvcache(
             q=_pad_heads(call.q),
             k_cache=call.window.pages,
@@ -120,6 +123,7 @@ class FlashMLA(Implementation):
     def prefill(self, call: PrefillCall) -> PrefillResult:
         """SparsePrefill: spec §11. Statistics in natural-log units are what the call gives by default."""
         heads = call.q.shape[1]
+        _check_width(call.indices, 128)
         out, max_logits, lse = self._engine.flash_mla_sparse_fwd(
             q=_pad_heads(call.q),
             kv=call.kv,
@@ -131,6 +135,12 @@ class FlashMLA(Implementation):
             use_legacy=True,
         )
         return PrefillResult(out[:, :heads], max_logits[:, :heads], lse[:, :heads])
+
+
+def _check_width(indices: Tensor, multiple: int) -> None:
+    """Raise BadInput for lists that the kernels are not built for: what they assert ends the process."""
+    if indices.shape[-1] % multiple:
+        raise BadInput(f"lists are {indices.shape[-1]} wide; pad them with -1 to a multiple of {multiple}.")
 
 
 def _kernel_heads(heads: int) -> int:

@@ -16,7 +16,7 @@ from dsv4_conformance.errors import BadInput
 from dsv4_conformance.mla import config_memory, topk
 from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
 from dsv4_conformance.mla.compressor import RINGS
-from dsv4_conformance.mla.heads import pad_query
+from dsv4_conformance.mla.heads import local_heads, pad_query, padded_heads
 from dsv4_conformance.mla.indexer import score_buffer
 from dsv4_conformance.mla.kernels import kv_format
 from dsv4_conformance.mla.metadata import build_metadata
@@ -113,6 +113,11 @@ def _state_rows(ratio: int, tokens: int) -> int:
     return RINGS[ratio]
 
 
+def _query_bytes(rows: int, n_heads: int, tp: int) -> int:
+    q = torch.empty(rows, local_heads(n_heads, tp), 512, dtype=torch.bfloat16, device=META)
+    return pad_query(q, padded_heads(n_heads, tp)).nbytes
+
+
 def _workspace_rows(ratio: int, capacity: int, tokens: int, new: int) -> int:
     slots = torch.zeros(1, tokens, dtype=torch.int32)
     cache = SparsePrefillChunkCache.build([tokens], [new], slots, new)
@@ -140,5 +145,6 @@ _FORMULAS: Mapping[str, Callable[..., int]] = {
     "c128_bytes": _pool_bytes("c128"),
     "index_bytes": _pool_bytes("index"),
     "state_rows": _state_rows,
+    "query_bytes": _query_bytes,
     "workspace_rows": _workspace_rows,
 }

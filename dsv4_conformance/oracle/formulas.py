@@ -58,6 +58,14 @@ def window_bytes(tokens: int) -> tuple[int, int]:
     return touched * page_bytes(PAGE_TOKENS), 2 * page_bytes(PAGE_TOKENS)
 
 
+def query_bytes(rows: int, n_heads: int, tp: int) -> tuple[int, int]:
+    """Least and proper bytes of padded queries: the rank's heads alone, and those of a call, 64 where the rank's fit
+    and there is more than one rank, else all (spec §15)."""
+    local = n_heads // tp
+    padded = 64 if tp > 1 and local <= 64 else n_heads
+    return rows * local * 1024, rows * padded * 1024
+
+
 def least_state_rows(ratio: int) -> int:
     """Raw tokens that a compressor has to keep: an open group, at ratio 4 the group before it as well (spec §6)."""
     return {4: 7, 128: 127}[ratio]

@@ -20,12 +20,19 @@ from dsv4_conformance.errors import BadInput
 from dsv4_conformance.implementations.api import AttentionConvention, Convention, FormatConvention
 from dsv4_conformance.suite import ENDPOINT
 
-SHARES: Mapping[str, int] = {"SparseDecode": 40, "SparsePrefill": 26, "AttentionLayer": 4, "PrefixReuse": 3, "DecodePlan": 2}
+SHARES: Mapping[str, int] = {
+    "SparseDecode": 40,
+    "SparsePrefill": 26,
+    "AttentionLayer": 4,
+    "PrefixReuse": 3,
+    "DecodePlan": 2,
+}
 """Cases out of SHARES' sum plus OTHERS per further surface that an implementation offers."""
 OTHERS = 6
 ORACLE = "core"
-"""The family of the plain comparison with the oracle, and how many other functions it weighs as much as."""
-ORACLE_WEIGHT = 8
+ORACLE_WEIGHT: Mapping[Size, int] = {"laptop": 8, "gpu": 40}
+"""The family of the plain comparison with the oracle, and how many other functions it weighs as much as: one call is
+what it takes, and the shapes of a GPU are where it shows most."""
 PLACES = 48
 """How far into a family's stream a case is drawn: past the curated ones of most."""
 REDRAWS = 200
@@ -70,7 +77,7 @@ class Deck:
         for surface in offered:
             mine = [Kind(f, surface) for f in functions if surface in f.spec.surfaces and not _apart(f)]
             if mine and (not only or surface in only):
-                weighted = [ORACLE_WEIGHT if kind.function.spec.family == ORACLE else 1 for kind in mine]
+                weighted = [ORACLE_WEIGHT[size] if kind.function.spec.family == ORACLE else 1 for kind in mine]
                 self._kinds[surface] = [k for k, times in zip(mine, weighted, strict=True) for _ in range(times)]
         if not self._kinds:
             raise BadInput("No suite tests any surface that the implementation offers, so there is nothing to soak.")

@@ -47,6 +47,7 @@ FORMULAS: Mapping[str, Formula] = {
     "c128_bytes": _size("tokens", "bytes", "C128 pages of one layer of a request (§9.1)"),
     "index_bytes": _size("tokens", "bytes", "index-key pages of one layer of a request (§9.3)"),
     "state_rows": _size("ratio tokens", "rows", "compressor state of a request: raw tokens that are kept (§6)"),
+    "query_bytes": _size("rows n_heads tp", "bytes", "padded queries, bf16, of so many rows on one of tp ranks (§15)"),
     "workspace_rows": _size("ratio capacity tokens new", "rows", "rows a prefill gathers of one request (§13.2)"),
 }
 """Formula -> what it takes and gives. ``capacity``: tokens that the page table could name."""

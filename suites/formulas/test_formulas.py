@@ -47,6 +47,10 @@ def test_sizes_follow_what_is_held(subject: Subject, case: FormulaCase) -> None:
         elif case.name == "state_rows":
             low = definition.least_state_rows(point[0])
             subject.expect(value >= low, f"state_rows{point} is {value}; a request needs {low}.")
+        elif case.name == "query_bytes":
+            low, _ = definition.query_bytes(*point)
+            grows = value >= low and value % point[0] == 0
+            subject.expect(grows, f"query_bytes{point} is {value}, no multiple of its rows, or below {low}.")
         else:
             right = definition.EXACT[case.name](*point)
             fits = value == right or (case.name == "workspace_rows" and point[0] > 0 and value == max(right, 1))
@@ -61,11 +65,15 @@ def test_sizes_follow_what_is_held(subject: Subject, case: FormulaCase) -> None:
 
 
 @requirement("INV-142", on=FORMULA, cases="formula_sizes")
-def test_gathers_know_nothing_of_capacity(subject: Subject, case: FormulaCase) -> None:
-    """INV-142 (SHOULD): the same request under page tables for 4,096 to 1,048,576 tokens gathers as many rows."""
+def test_sizes_know_nothing_of_capacity_or_of_other_ranks(subject: Subject, case: FormulaCase) -> None:
+    """INV-142 (SHOULD): the same request under page tables for 4,096 to 1,048,576 tokens gathers as many rows, and
+    queries take the bytes of the heads that a rank's kernel is called with, not of all heads."""
     where, got = _values(subject, case.with_(name="workspace_rows"))
     rows: dict[tuple[int, ...], set[int]] = {}
     for (ratio, _, tokens, new), value in zip(where, got, strict=True):
         rows.setdefault((ratio, tokens, new), set()).add(value)
     for request, found in rows.items():
         subject.expect(len(found) == 1, f"{request} (ratio, tokens, new) gathers {sorted(found)} rows, by capacity.")
+    for point, value in zip(*_values(subject, case.with_(name="query_bytes")), strict=True):
+        most = definition.query_bytes(*point)[1]
+        subject.expect(value <= most, f"queries of {point} (rows, heads, tp) take {value} bytes; {most} are enough.")
