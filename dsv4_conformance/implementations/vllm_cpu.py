@@ -63,15 +63,14 @@ def _file(name: str) -> Path:
     return Path(str(metadata.distribution(DISTRIBUTION).locate_file(name)))
 
 
-class VllmCpu(Implementation):
-    """Page insert, sparse attention, compressors, indexer and top-k of vLLM's CPU backend."""
-
-    identity: ClassVar[Identity] = Identity(
-        name="vllm_cpu",
+def _identity(name: str, *notes: str) -> Identity:
+    return Identity(
+        name=name,
         version=_version(),
         homepage="https://github.com/vllm-project/vllm",
         kind="kernel",
         notes=(
+            *notes,
             "driven: the C++ operators of vllm/_C.abi3.so, with the arguments that vLLM's CPU layers give them, and "
             "their mapping of places to slots",
             "stood in for: the block manager; projections, in float32; topk_length, as -1 in the list beyond it, and a "
@@ -80,6 +79,12 @@ class VllmCpu(Implementation):
             "no lse; fp8 caches only; index_topk 512 only; index keys and queries are not Hadamard-rotated",
         ),
     )
+
+
+class VllmCpu(Implementation):
+    """Page insert, sparse attention, compressors, indexer and top-k of vLLM's CPU backend."""
+
+    identity: ClassVar[Identity] = _identity("vllm_cpu")
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     surfaces: ClassVar[Mapping[str, Convention]] = {
         "SparseDecode": AttentionConvention(
@@ -168,12 +173,33 @@ class VllmCpu(Implementation):
         return select(self._ops, scores, lengths, page_table, topk)
 
 
+class ByLayout(VllmCpu):
+    """The page insert alone: rows are read back by the byte layout, not by the attention operator, which misreads some
+    codes (docs/findings.md) and so hides where the insert writes."""
+
+    identity: ClassVar[Identity] = _identity("vllm_cpu_by_layout", "cache rows are read by the byte layout")
+    surfaces: ClassVar[Mapping[str, Convention]] = {"KVPageFormat": VllmCpu.surfaces["KVPageFormat"]}
+
+    def unpack(self, pages: Tensor, slots: Tensor) -> Tensor:
+        """KVPageFormat: what the page holds, spec §9.1."""
+        import torch
+
+        from dsv4_conformance.implementations.vllm_cpu_ops import decoded
+
+        return decoded(pages, slots).to(torch.bfloat16)
+
+
 def _slots(scope: KVScope) -> Any:
-    """Slots int64 ``(T, topk)`` of a scope, -1 beyond each row's length."""
+    """Slots int64 ``(T, topk)`` of a scope, -1 beyond each row's length. Raises BadInput for other than one length per
+    batch row: a single one would be taken for all."""
     import torch
 
     indices = scope.indices.to(torch.int64)
     if scope.topk_length is not None:
+        if scope.topk_length.shape != indices.shape[:1]:
+            raise BadInput(
+                f"topk_length {tuple(scope.topk_length.shape)} is not one length for each of {len(indices)} batch rows."
+            )
         place = torch.arange(indices.shape[-1], device=indices.device)
         indices = torch.where(place < scope.topk_length[:, None, None], indices, -1)
     return indices.reshape(-1, indices.shape[-1])

@@ -36,6 +36,7 @@ def stored(name: str, got: Tensor, want: Tensor, floor: Floor = "amax_1e-4") -> 
         return TensorVerdict(name, 0.0, 0.0, 0.0, (), None, DERIVATION)
     found, exact = got.detach().to(want.device, torch.float64), want.to(torch.float64)
     strange = ~found.isfinite()
+    found = found.masked_fill(strange, 0)
     slack = FLOAT32 * exact.abs().max()
     if exact.shape[1] == INDEX_HEAD_DIM:
         outside = _tile_distance(found, exact, slack, floor)
@@ -43,18 +44,18 @@ def stored(name: str, got: Tensor, want: Tensor, floor: Floor = "amax_1e-4") -> 
         tiles = [torch.unflatten(x[:, : PageLayout.NOPE], -1, (PageLayout.TILES, -1)) for x in (found, exact)]
         nope = _tile_distance(tiles[0], tiles[1], slack, floor).flatten(1)
         rope, right = found[:, PageLayout.NOPE :], exact[:, PageLayout.NOPE :]
-        outside = torch.cat((nope, _beyond(rope, bf16(right - slack), bf16(right + slack))), 1)
+        outside = torch.cat((nope, _beyond(rope, bf16(rope), bf16(right - slack), bf16(right + slack))), 1)
     flat = int((strange if strange.any() else outside).to(torch.float64).argmax())
     row, column = divmod(flat, exact.shape[1])
-    value = float(found[row, column])
+    value = float(got[row, column])
     special = f"{value:.6g} where {float(exact[row, column]):.6g} is right" if strange.any() else None
     error = torch.inf if special else float(outside[row, column])
     return TensorVerdict(name, torch.inf if error else 0.0, error, 0.0, (row, column), special, DERIVATION)
 
 
-def _beyond(got: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """How far ``got`` lies outside [low, high]."""
-    return torch.maximum(low - got, got - high).clamp_(min=0)
+def _beyond(got: Tensor, rounded: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """How far ``got`` lies outside [low, high], or from what the format can hold: ``rounded`` is ``got`` in it."""
+    return torch.maximum(torch.maximum(low - got, got - high), (got - rounded).abs())
 
 
 def _tile_distance(got: Tensor, want: Tensor, slack: Tensor, floor: Floor) -> Tensor:
@@ -65,8 +66,7 @@ def _tile_distance(got: Tensor, want: Tensor, slack: Tensor, floor: Floor) -> Te
     best = torch.full_like(want, torch.inf)
     for edge in ((top - slack).clamp_(min=0), top + slack):
         scale = torch.exp2(scale_exponent(bf16(edge), floor).to(torch.float64))
-        bounds = [e4m3((x / scale).clamp(-E4M3_MAX, E4M3_MAX)) * scale for x in (low, high)]
-        distance = _beyond(got, *bounds)
+        distance = _beyond(got, *(e4m3((x / scale).clamp(-E4M3_MAX, E4M3_MAX)) * scale for x in (got, low, high)))
         better = distance.amax(-1, keepdim=True) < best.amax(-1, keepdim=True)
         best = torch.where(better, distance, best)
     return best

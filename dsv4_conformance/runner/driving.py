@@ -31,7 +31,7 @@ def declared(subject: Subject, surface: str) -> StateConvention:
 class Stretch:
     """What one sequence returned between two cuts (a start, a rejection, a release): from token ``start`` on, while it
     held ``x`` at the end. ``returned``: what each call gave for it. Of an indexer also its query sources, stored keys
-    and page table at the end."""
+    (rotated, and as shown) and page table at the end."""
 
     sequence: int
     start: int
@@ -39,6 +39,7 @@ class Stretch:
     returned: list[Any]
     qr: Tensor | None = None
     keys: Tensor | None = None
+    shown: Tensor | None = None
     table: Tensor | None = None
 
     @property

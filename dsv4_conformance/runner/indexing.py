@@ -68,6 +68,7 @@ class LedIndexer(Led):
             stretch.qr = self.sources.held(sequence)
             held = len(self.streams.held(sequence)) // 4
             keys = self.subject.promised("keys", self.session.keys(sequence), (held, 128), torch.float32)
+            stretch.shown = keys
             stretch.keys = keys if declared(self.subject, self.surface).hadamard else indexer.hadamard(keys)
             stretch.table = self.session.page_table(sequence)
         super()._close(sequence)
@@ -200,9 +201,8 @@ def judge_keys(subject: Subject, session: LedIndexer, stretch: Stretch) -> None:
     assert stretch.keys is not None
     where = f" of sequence {stretch.sequence}"
     if session.spec.quantised and form.power_of_two:
-        pair = (stretch.keys, want) if form.rotated else (indexer.hadamard(stretch.keys), indexer.hadamard(want))
-        # As float32, in which stored values are exact: in float64 turning there and back leaves 1e-16.
-        subject.stored("index keys", pair[0].float(), pair[1], where=where)
+        assert stretch.shown is not None
+        subject.stored("index keys", stretch.shown, want if form.rotated else indexer.hadamard(want), where=where)
         return
     if not session.spec.quantised:
         reference = indexer.keys(session.spec, stretch.x, ROUNDED) if low else None

@@ -82,3 +82,15 @@ def test_bfloat16_may_err_by_twice_its_reference() -> None:
 )
 def test_entries_stand_in_front_of_the_fill(row: list[int], seen: int, right: bool) -> None:
     assert bool(trailing_fill(torch.tensor([row]), torch.tensor([seen]), 4)[0]) is right
+
+
+# Kills: the flips of another form measured on rotated vectors, or by the step of a float32 scale.
+def test_flips_of_another_form_are_those_of_its_own_vectors() -> None:
+    spec, x, qr, positions, keys = built(True)
+    form = indexer.Form(rotated=False, power_of_two=True)
+    found = exact_scores(spec, x, qr, positions, keys, "float32", form)
+    iq, w = indexer.queries(spec, qr, positions, form=form), indexer.head_weights(spec, x)
+    assert torch.equal(found.scores, indexer.scores(iq, w, keys.double()))
+    own, own_keys = indexer.hadamard(iq), indexer.hadamard(keys)
+    flips = 2 * 32 / 256 * (w.abs() * own.abs().amax(-1)).amax(1) * own_keys.abs().max()
+    assert torch.allclose(found.noise, 1e-5 * found.scores.abs().amax(1) + flips)

@@ -8,8 +8,18 @@ import torch
 from torch import Tensor
 
 from dsv4_conformance.oracle import compressor, indexer
-from dsv4_conformance.oracle.indexer import hadamard, head_weights, key_compressor, keys, queries, scores, top_entries
+from dsv4_conformance.oracle.indexer import (
+    Form,
+    hadamard,
+    head_weights,
+    key_compressor,
+    keys,
+    queries,
+    scores,
+    top_entries,
+)
 from dsv4_conformance.oracle.kv_format import e4m3_value, quantise_index_keys
+from dsv4_conformance.oracle.rounding import power_scaled_fp8, scaled_fp8
 from dsv4_conformance.spec.geometry import FLASH, PRO
 from dsv4_conformance.spec.weights import IndexerSpec
 from tests.oracle.small_layer import SMALL, TABLES, assert_close, draws, layer_spec, times, tokens, turned_by
@@ -146,3 +156,29 @@ def test_the_sign_of_the_weights_decides_and_their_size_does_not() -> None:
     assert torch.equal(top_entries(iq, 3 * w, ik, at, 5).sort().values, best.sort().values)
     lowest = scores(iq, w, ik).topk(5, largest=False).indices
     assert torch.equal(top_entries(iq, -w, ik, at, 5).sort().values, lowest.sort().values)
+
+
+# Kills: a form that rotates twice or never, power-of-two scales without bf16, or with bf16 on the plain dims too.
+def test_queries_of_another_form_are_rounded_as_it_says_and_rotated() -> None:
+    qr, at = tokens(5, SMALL.q_lora_rank), torch.arange(5)
+    plain = hadamard(queries(spec(), qr, at))  # as they are before the rotation
+    stored = hadamard(queries(spec(True), qr, at, form=Form(rotated=False)))
+    assert torch.allclose(stored, scaled_fp8(plain), atol=1e-12) and not torch.allclose(stored, plain, atol=1e-12)
+    low = torch.cat((plain[..., :64], plain[..., 64:].to(torch.bfloat16).double()), -1)
+    powers = hadamard(queries(spec(True), qr, at, form=Form(rotated=False, power_of_two=True)))
+    scale = torch.exp2(torch.ceil(torch.log2(low.abs().amax(-1, keepdim=True) / 448)))
+    want = (low / scale).float().to(torch.float8_e4m3fn).double() * scale
+    assert torch.allclose(powers, want, atol=1e-12)
+    rotated = queries(spec(True), qr, at, form=Form(power_of_two=True))
+    assert not torch.allclose(rotated, hadamard(powers), atol=1e-6)
+    for form in (Form(rotated=False), Form(power_of_two=True)):
+        assert torch.equal(queries(spec(), qr, at, form=form), queries(spec(), qr, at))
+
+
+def test_power_scaled_vectors_have_the_smallest_power_of_two_that_fits() -> None:
+    rows = torch.zeros(3, 128, dtype=torch.float64)
+    rows[0, :2], rows[1, :2] = torch.tensor([448.0, 17.0]), torch.tensor([449.0, 17.0])
+    assert power_scaled_fp8(rows)[:, :2].tolist() == [[448.0, 16.0], [448.0, 16.0], [0.0, 0.0]]
+    rows[0, 1] = 2.0**-10  # half of the smallest code under scale 1, and under the floor of a row of zeros
+    rows[2, 0] = 1e-4
+    assert power_scaled_fp8(rows)[0, 1] == 0 and abs(power_scaled_fp8(rows)[2, 0] - 1e-4) < 4e-6

@@ -10,6 +10,7 @@ from dsv4_conformance.cases.compressor_case import CompressorCase, IndexerCase
 from dsv4_conformance.cases.compressor_inputs import compressor_spec, token_streams
 from dsv4_conformance.errors import ConformanceFailure, ContractViolation, HarnessError, NotApplicable
 from dsv4_conformance.implementations.state_api import Selection, StateConvention
+from dsv4_conformance.oracle.rounding import cache_row
 from dsv4_conformance.runner.driving import LedCompressor
 from dsv4_conformance.runner.indexing import judge_keys, judge_selections, led, scores_of
 from dsv4_conformance.runner.subject import Subject
@@ -182,3 +183,30 @@ def test_selections_have_the_promised_form(change: Any, said: str) -> None:
 
     with pytest.raises(ContractViolation, match=said):
         indexing(Wrong, "p0:9")
+
+
+# Kills: entries as rows hold them judged like exact ones, under another floor, or by half an fp8 step.
+def test_entries_declared_as_stored_are_held_to_the_rounding_contract() -> None:
+    class Stored(Ring):
+        gain = 1.0
+
+        def entry(self, row: int, last: int, start: int) -> Tensor:
+            return cache_row(super().entry(row, last, start)[None].double() * self.gain)[0].float()
+
+    class Wide(Stored):
+        gain = 1 + 2.0**-7
+
+    for session, convention, right in (
+        (Stored, StateConvention(stored="fp8"), True),
+        (Stored, StateConvention(), False),
+        (Wide, StateConvention(stored="fp8"), False),
+        (Ring, StateConvention(stored="fp8"), False),
+    ):
+        run = compressing("p0:20", session)
+        run.subject.implementation.surfaces = {"Compressor": convention}  # type: ignore[misc]
+        if right:
+            run.judge()
+            assert run.subject.record()["metrics"]["entries_error"] == 0
+        else:
+            with pytest.raises(ConformanceFailure, match="counted from entry 0 of sequence 0"):
+                run.judge()

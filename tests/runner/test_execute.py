@@ -248,3 +248,24 @@ def test_given_outputs_are_nan_between_red_zones_and_must_be_used() -> None:
     assert not torch.equal(run_guarded(kernel(another_layout, accepts_out=True), DECODE).lse, right.lse)
     with pytest.raises(ContractViolation, match="declares accepts_out and did not return the out it was given"):
         run_guarded(kernel(accepts_out=True), DECODE)
+
+
+# Kills: an lse that is asked of a kernel without one, or kept though it declares none.
+def test_lse_may_be_declared_absent() -> None:
+    def without(self: Any, call: Any, result: Any) -> Any:
+        return result._replace(lse=torch.empty(0))
+
+    found = run_guarded(kernel(without, returns_lse=False), DECODE)
+    assert found.lse is None and list(found.named()) == ["out"]
+    assert list(run_guarded(kernel(returns_lse=False), PREFILL).named()) == ["out", "max_logits"]
+    with pytest.raises(ContractViolation, match="returned lse of shape"):
+        run_guarded(kernel(without), DECODE)
+    assert returned_outputs(DECODE, replace(PLAIN, returns_lse=False)) == ("out",)
+
+
+# Kills: rows and heads that change places, an output left whole.
+def test_rows_and_heads_are_taken_of_every_output() -> None:
+    whole = run_guarded(kernel(), PREFILL)
+    part = whole.rows(slice(1, 2)).heads(slice(2, 3)).named()
+    assert {name: tensor.shape[:2] for name, tensor in part.items()} == dict.fromkeys(part, (1, 1))
+    assert all(torch.equal(tensor, whole.named()[name][1:2, 2:3]) for name, tensor in part.items())

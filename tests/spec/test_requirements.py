@@ -60,7 +60,17 @@ def test_shipped_ids_are_complete_and_in_order() -> None:
 
 def test_levels_and_surfaces_of_the_special_ones() -> None:
     registry = load_registry()
-    should = {"INV-52", "INV-74", "INV-94", "INV-102", "INV-117", "INV-121", "INV-142", "INV-148", *(f"INV-{n}" for n in range(160, 167))}
+    should = {
+        "INV-52",
+        "INV-74",
+        "INV-94",
+        "INV-102",
+        "INV-117",
+        "INV-121",
+        "INV-142",
+        "INV-148",
+        *(f"INV-{n}" for n in range(160, 167)),
+    }
     assert {r.id for r in registry if r.level == "SHOULD"} == should
     assert registry.get("INV-54").surfaces == ["HeadLayout", "AttentionLayer"]
     assert {surface for r in registry for surface in r.surfaces} == {*SURFACE_METHODS, ENDPOINT}
