@@ -22,6 +22,11 @@ AREAS = (
     "batches",
     "kv_pages",
     "config",
+    "dispatch",
+    "formats",
+    "formulas",
+    "planner",
+    "prefix_reuse",
 )
 """Modules of this package that hold models."""
 

@@ -133,7 +133,7 @@ class C128PageOfFullTokens(Configured):
         values["pool_page_sizes"] = values["pool_page_sizes"] | {"c128": 256}
 
 
-@fault("V20", breaks="INV-119")
+@fault("V20b", breaks="INV-119")
 class IndexPageOfTwo(Configured):
     """The indexer's page is derived with ratio 128, which gives 2 keys: no logits kernel is built for that."""
 
@@ -172,7 +172,7 @@ class SmallestPageOfAnyGroup(Configured):
         values["page_size"] = 4
 
 
-@fault("T09", breaks="INV-120")
+@fault("T09b", breaks="INV-120")
 class LastPageRoundedDown(Configured):
     """Pools hold the whole pages below the longest request, and not the page that it ends in."""
 
@@ -204,7 +204,7 @@ class DraftLayersLikeLayer1(Configured):
         values["compress_ratios"] = (*ratios[:main], *([ratios[1]] * (len(ratios) - main)))
 
 
-@fault("O65", breaks="INV-120")
+@fault("O65b", breaks="INV-120")
 class NoRoomForTheChunkInFlight(Configured):
     """The window pool holds a window and the current page, and not the chunk that is being prefilled."""
 

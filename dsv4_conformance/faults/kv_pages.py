@@ -34,47 +34,6 @@ class ScatteredRowsSpill(Builtin):
             data[page, row] = data[page, row].roll(place % 8)
 
 
-@fault("S61", breaks="INV-61", on="KVPageFormat")
-class CodesReadInAnotherDialect(Builtin):
-    """Codes are written as e4m3fn and read as e4m3fnuz: half the value, and -0 is not a number."""
-
-    def unpack(self, pages: Tensor, slots: Tensor) -> Tensor:
-        """Rows by the other dialect."""
-        rows = super().unpack(pages, slots).clone()
-        data, scales = tables_of(pages)
-        page, row = slots.clamp(min=0) // pages.shape[1], slots.clamp(min=0) % pages.shape[1]
-        codes = data[page, row, :448].contiguous().view(torch.float8_e4m3fnuz).float()
-        factor = torch.exp2(scales[page, row, :7].float() - 127).repeat_interleave(64, 1)
-        rows[slots >= 0, :448] = (codes * factor).to(rows.dtype)[slots >= 0]
-        return rows
-
-
-@fault("V34", breaks="INV-61", on="KVPageFormat")
-class ScalesAreNoExponents(Builtin):
-    """Scale bytes, which are exponents, are taken for e4m3 values and multiplied with."""
-
-    def unpack(self, pages: Tensor, slots: Tensor) -> Tensor:
-        """Rows under such scales."""
-        rows = super().unpack(pages, slots).clone()
-        scales = tables_of(pages)[1]
-        page, row = slots.clamp(min=0) // pages.shape[1], slots.clamp(min=0) % pages.shape[1]
-        bytes_ = scales[page, row, :7].contiguous()
-        wrong = bytes_.view(torch.float8_e4m3fn).float() / torch.exp2(bytes_.float() - 127)
-        rows[:, :448] = (rows[:, :448].float() * wrong.repeat_interleave(64, 1)).to(rows.dtype)
-        return rows
-
-
-@fault("V11", breaks="INV-64", on="IndexKeyFormat")
-class IndexKeysReadInterleaved(Builtin):
-    """A page of all codes and then all scales is read as rows of code and scale; its first key is right."""
-
-    def unpack_index_keys(self, pages: Tensor, slots: Tensor) -> Tensor:
-        """Keys at 132 bytes from each other."""
-        rows = pages.view(len(pages), 64, 132)[slots // 64, slots % 64]
-        codes = rows[:, :128].contiguous().view(torch.float8_e4m3fn).float()
-        return codes * rows[:, 128:].contiguous().view(torch.float32)
-
-
 class _Reordered(KVPool):
     def store(self, rows: Tensor, slots: Tensor, keep: Tensor | None = None) -> None:
         """Store; of every other token the copy without rotation lands last."""

@@ -14,21 +14,26 @@ from dsv4_conformance.implementations.api import KVScope
 from dsv4_conformance.numerics.truth import Truth
 from dsv4_conformance.runner.execute import Call
 
-KEPT = 3000
-"""Truths that a process keeps; those of a profile's small cases are a few hundred MB at most."""
+KEPT_BYTES = 1 << 30
+"""Truths that a process keeps; what was not asked for longest goes first."""
 
-_kept: OrderedDict[bytes, Truth] = OrderedDict()
+_kept: OrderedDict[bytes, tuple[Truth, int]] = OrderedDict()
+_held = 0
 
 
 def shared(make: Callable[[Call], Truth], call: Call) -> Truth:
     """``make(call)``, or what it gave for a call of the same bytes."""
+    global _held
     key = _key(call)
-    found = _kept.get(key)
-    if found is None:
-        found = make(call)
-        _kept[key] = found
-        if len(_kept) > KEPT:
-            _kept.popitem(last=False)
+    if key in _kept:
+        _kept.move_to_end(key)
+        return _kept[key][0]
+    found = make(call)
+    size = sum(part.nbytes for group in (found.answer, found.budgets) for part in vars(group).values())
+    _kept[key] = (found, size)
+    _held += size
+    while _held > KEPT_BYTES:
+        _held -= _kept.popitem(last=False)[1][1]
     return found
 
 

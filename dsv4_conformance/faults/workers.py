@@ -20,14 +20,20 @@ Task = tuple[str, str, bool]
 """Id of a fault, or CONTROL, a profile, and whether its trial ends when the requirement it must break has failed."""
 
 
-def serve(pipe: Connection) -> None:
-    """A worker's life: take ids until None comes; send ("case", id), ("found", Detection) and ("done", Outcome)."""
+def serve(pipe: Connection, modules: Sequence[str]) -> None:
+    """A worker's life: take tasks until the pipe closes; send ("case", id), ("found", Detection), ("done", Outcome).
+
+    ``modules`` are imported first: they may register faults of their own.
+    """
+    import importlib
     import logging
 
     import torch
 
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
+    for module in modules:
+        importlib.import_module(module)
     try:
         for name, profile, stop in iter(pipe.recv, None):
             _serve_one(pipe, name, profile, stop)
@@ -77,6 +83,10 @@ def described(name: str) -> Outcome:
     )
 
 
+START_S = 300.0
+"""Seconds until a process's first case: it imports torch and collects the suites."""
+
+
 @dataclass
 class _Worker:
     process: BaseProcess
@@ -88,10 +98,13 @@ class _Worker:
     found: list[Detection] | None = None
 
 
-def run(tasks: Sequence[Task], workers: int, timeout_s: float) -> Iterator[Outcome]:
-    """Outcomes as they arrive. A case that takes longer than ``timeout_s`` ends its process, and its trial."""
+def run(tasks: Sequence[Task], workers: int, timeout_s: float, modules: Sequence[str] = ()) -> Iterator[Outcome]:
+    """Outcomes as they arrive. A case that takes longer than ``timeout_s`` ends its process, and its trial.
+
+    ``modules``: imported by each process before its first trial.
+    """
     context: Any = multiprocessing.get_context("spawn")
-    todo, crew = deque(tasks), [_hire(context) for _ in range(min(workers, len(tasks)))]
+    todo, crew = deque(tasks), [_hire(context, modules) for _ in range(min(workers, len(tasks)))]
     try:
         for worker in crew:
             _give(worker, todo)
@@ -105,7 +118,7 @@ def run(tasks: Sequence[Task], workers: int, timeout_s: float) -> Iterator[Outco
                     continue
                 if outcome.lost:
                     _dismiss(worker)
-                    worker = crew[place] = _hire(context)
+                    worker = crew[place] = _hire(context, modules)
                 worker.task = None
                 _give(worker, todo)
                 yield outcome
@@ -114,9 +127,9 @@ def run(tasks: Sequence[Task], workers: int, timeout_s: float) -> Iterator[Outco
             _dismiss(worker)
 
 
-def _hire(context: Any) -> _Worker:
+def _hire(context: Any, modules: Sequence[str]) -> _Worker:
     mine, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process = context.Process(target=serve, args=(theirs, modules), daemon=True)
     process.start()
     theirs.close()
     return _Worker(process, mine)
@@ -150,8 +163,10 @@ def _hear(worker: _Worker) -> Outcome | None:
 
 
 def _overdue(worker: _Worker, timeout_s: float) -> Outcome | None:
-    late = time.monotonic() - worker.heard > timeout_s
-    return _lost(worker, f"a case took more than {timeout_s:g} s") if late else None
+    quiet = time.monotonic() - worker.heard
+    if worker.at:
+        return _lost(worker, f"a case took more than {timeout_s:g} s") if quiet > timeout_s else None
+    return _lost(worker, f"nothing began within {START_S:g} s") if quiet > START_S else None
 
 
 def _lost(worker: _Worker, why: str) -> Outcome:
