@@ -127,13 +127,12 @@
       const mine = narrow ? entry.cases.filter((row) => fits(row, want, named)) : entry.cases;
       const show = !narrow || mine.length > 0 || (named && want.words.length > 0 && !want.statuses.size && !want.surface && want.run === null && !want.apart);
       entry.tr.classList.toggle("hide", !show);
-      entry.tr.hidden = !show;
-      if (entry.detail) entry.detail.hidden = !show;
+      if (entry.detail) entry.detail.classList.toggle("hide", !show);
       if (show) { rules++; cases += mine.length; }
       matching.set(entry.rule, mine);
       if (entry.detail && show) fill(entry);
     }
-    for (const body of matrix.tBodies) { const head = body.querySelector(".area"); if (head) head.hidden = orderSelect.value !== "id" || !body.querySelector("tr.rule:not([hidden])"); }
+    for (const body of matrix.tBodies) { const head = body.querySelector(".area"); if (head) head.classList.toggle("hide", orderSelect.value !== "id" || !body.querySelector("tr.rule:not(.hide)")); }
     shown.textContent = narrow ? `${rules.toLocaleString("en")} of ${order.length} requirements, ${cases.toLocaleString("en")} cases` : `${order.length} requirements, ${data.cases.length.toLocaleString("en")} cases`;
     reset.hidden = !narrow;
   }
@@ -295,7 +294,7 @@
     if (focus) { entry.button.focus({ preventScroll: true }); entry.tr.scrollIntoView({ block: "nearest", behavior: "instant" }); const gap = $("tools").getBoundingClientRect().bottom - entry.tr.getBoundingClientRect().top; if (gap > 0) scrollBy({ top: -gap - 4, behavior: "instant" }); }
   }
   function step(by) {
-    const visible = [...matrix.querySelectorAll("tr.rule:not([hidden])")].map((tr) => rows.get(tr.dataset.rule));
+    const visible = [...matrix.querySelectorAll("tr.rule:not(.hide)")].map((tr) => rows.get(tr.dataset.rule));
     if (!visible.length) return;
     const place = visible.indexOf(current);
     at(visible[Math.min(Math.max(place < 0 ? 0 : place + by, 0), visible.length - 1)]);
@@ -318,7 +317,7 @@
     const entry = rows.get(rule);
     if (!entry) return;
     if (id) { entry.picked = entry.picked || new Set(); const row = entry.cases.find((found) => found[0] === id); if (row) entry.picked.add(row[0] + "\n" + row[2]); }
-    if (entry.tr.hidden) reset.click();
+    if (entry.tr.classList.contains("hide")) reset.click();
     open(entry, true);
     at(entry);
     entry.tr.scrollIntoView({ block: "center", behavior: "instant" });

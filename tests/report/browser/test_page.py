@@ -192,6 +192,8 @@ def test_no_width_scrolls_sideways(browser: Browser, small: Path, width: int) ->
     page = show(browser, small, "#r/INV-02/INV-02-00000001", viewport={"width": width, "height": 800}).page
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("tr.outcome").is_visible() and len(visible_rows(page)) == 40
+    page.click(".chip[data-status=FAIL]")
+    assert len(visible_rows(page)) == 3
 
 
 _CONTRAST = """() => {
@@ -226,6 +228,7 @@ def test_print_has_the_whole_matrix_and_no_tools(browser: Browser, small: Path) 
     page.emulate_media(media="print")
     assert not page.is_visible("#tools") and not page.is_visible("nav")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert len(visible_rows(page)) == 40
     assert len(page.pdf(format="A4")) > 20_000
 
 
