@@ -54,7 +54,9 @@ def try_all(
         command=shlex.join(["dsv4-conformance", *sys.argv[1:]]),
     )
     path = results / JOURNAL
-    tasks: list[Task] = [(CONTROL, profile, stop), *((fault.id, profile, stop) for fault in faults)]
+    touched = tuple(dict.fromkeys(surface for fault in faults for surface in fault.surfaces))
+    tasks = [Task(CONTROL, profile, stop, touched)]
+    tasks += [Task(fault.id, profile, stop, fault.surfaces) for fault in faults]
     try:
         results.mkdir(parents=True, exist_ok=True)
         journal = path.open("w", encoding="utf-8")

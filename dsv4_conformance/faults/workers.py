@@ -12,12 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NamedTuple
 
 from dsv4_conformance.faults.outcome import CONTROL, Detection, Outcome
 
-Task = tuple[str, str, bool]
-"""Id of a fault, or CONTROL, a profile, and whether its trial ends when the requirement it must break has failed."""
+
+class Task(NamedTuple):
+    """A trial: id of a fault or CONTROL, profile, whether it ends when the requirement that it must break has failed,
+    and the surfaces whose cases are run."""
+
+    name: str
+    profile: str
+    stop: bool
+    surfaces: tuple[str, ...]
 
 
 def serve(pipe: Connection, modules: Sequence[str]) -> None:
@@ -35,32 +42,31 @@ def serve(pipe: Connection, modules: Sequence[str]) -> None:
     for module in modules:
         importlib.import_module(module)
     try:
-        for name, profile, stop in iter(pipe.recv, None):
-            _serve_one(pipe, name, profile, stop)
+        for task in iter(pipe.recv, None):
+            serve_one(pipe, task)
     except (EOFError, KeyboardInterrupt):
         return
 
 
-def _serve_one(pipe: Connection, name: str, profile: str, stop: bool) -> None:
+def serve_one(pipe: Connection, task: Task) -> None:
+    """One trial, told as ``serve`` says."""
     from dsv4_conformance.faults.catalogue import get_fault
     from dsv4_conformance.faults.trial import trial
     from dsv4_conformance.implementations.builtin import Builtin
 
-    outcome = described(name)
-    fault = None if name == CONTROL else get_fault(name)
-    implementation = Builtin if fault is None else fault.implementation
-    surfaces = tuple(Builtin.surfaces) if fault is None else fault.surfaces
+    outcome = described(task.name)
+    implementation = Builtin if task.name == CONTROL else get_fault(task.name).implementation
     began = time.perf_counter()
 
     def told(case_id: str) -> None:
         outcome.cases += 1
         pipe.send(("case", case_id))
 
-    for failure in trial(implementation, surfaces, profile, told, outcome.breaks):
+    for failure in trial(implementation, task.surfaces, task.profile, told, outcome.breaks):
         found = Detection(**vars(failure))
         outcome.detections.append(found)
         pipe.send(("found", found))
-        if stop and found.requirement == outcome.breaks:
+        if task.stop and found.requirement == outcome.breaks:
             break
     outcome.seconds = time.perf_counter() - began
     pipe.send(("done", outcome))
@@ -171,7 +177,7 @@ def _overdue(worker: _Worker, timeout_s: float) -> Outcome | None:
 
 def _lost(worker: _Worker, why: str) -> Outcome:
     assert worker.task is not None
-    outcome = described(worker.task[0])
+    outcome = described(worker.task.name)
     outcome.detections, outcome.lost, outcome.at = list(worker.found or ()), why, worker.at
     outcome.seconds = time.monotonic() - worker.began
     return outcome

@@ -8,6 +8,7 @@ import pytest
 from dsv4_conformance import cli
 from dsv4_conformance.faults.outcome import CONTROL, Detection, Matrix, Outcome
 from dsv4_conformance.faults.tables import html, line, markdown, verdict
+from dsv4_conformance.faults.workers import Task, serve_one
 
 
 def found(requirement: str, folder: str, raised: bool = False, seconds: float = 1.0) -> Detection:
@@ -104,9 +105,6 @@ def test_the_list_counts_what_is_modelled(capsys: pytest.CaptureFixture[str]) ->
 def test_one_fault_is_tried_beside_the_control(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dsv4_conformance.implementations.builtin import Builtin
-
-    monkeypatch.setattr(Builtin, "surfaces", {"SlotMapping": Builtin.surfaces["SlotMapping"]})
     monkeypatch.setattr("dsv4_conformance.faults.command.run", _in_this_process)
     assert command("--id", "S29", "--results", str(tmp_path), "--markdown", str(tmp_path / "m.md")) == 0
     lines = [json.loads(text) for text in (tmp_path / "faults.jsonl").read_text().splitlines()]
@@ -115,9 +113,7 @@ def test_one_fault_is_tried_beside_the_control(
     assert "ALL KILLED" in capsys.readouterr().out and "S29" in (tmp_path / "m.md").read_text()
 
 
-def _in_this_process(tasks: list[tuple[str, str, bool]], workers: int, timeout_s: float) -> list[Outcome]:
-    from dsv4_conformance.faults.workers import _serve_one
-
+def _in_this_process(tasks: list[Task], workers: int, timeout_s: float) -> list[Outcome]:
     class Pipe:
         def __init__(self) -> None:
             self.sent: list[Outcome] = []
@@ -128,5 +124,5 @@ def _in_this_process(tasks: list[tuple[str, str, bool]], workers: int, timeout_s
 
     pipe = Pipe()
     for task in tasks:
-        _serve_one(pipe, *task)  # type: ignore[arg-type]
+        serve_one(pipe, task)  # type: ignore[arg-type]
     return pipe.sent

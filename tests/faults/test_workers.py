@@ -6,8 +6,8 @@ import pytest
 
 from dsv4_conformance.faults.catalogue import all_faults
 from dsv4_conformance.faults.fault import registered
-from dsv4_conformance.faults.outcome import CONTROL, Outcome
-from dsv4_conformance.faults.workers import run
+from dsv4_conformance.faults.outcome import Outcome
+from dsv4_conformance.faults.workers import Task, run
 
 MODULE = "tests.faults.misbehaving"
 
@@ -23,7 +23,8 @@ def outcomes() -> Iterator[dict[str, Outcome]]:
     added = set(registered()) - before
     try:
         names = [*sorted(added), "S29"]
-        found = run([(name, "smoke" if name == CONTROL else "kill", False) for name in names], 2, 15.0, [MODULE])
+        tasks = [Task(name, "kill", False, ("SlotMapping",)) for name in names]
+        found = run(tasks, 2, 15.0, [MODULE])
         yield {outcome.id: outcome for outcome in found}
     finally:
         for name in added:
