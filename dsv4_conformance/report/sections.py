@@ -68,9 +68,14 @@ def facts(gathered: Gathered) -> list[Fact]:
         fact("notes", lambda h: "; ".join(map(str, _list(h.implementation.identity.get("notes"))))),
         fact("merged from", lambda h: ", ".join(source.run_id for source in h.merged)),
         fact("resumed", lambda h: ", ".join(h.resumed)),
-        fact("command", lambda h: " ".join(h.command)),
+        fact("command", lambda h: " ".join(map(_word, h.command))),
     ]
     return [row for row in environment if any(row.values)]
+
+
+def _word(word: str) -> str:
+    """A word of the command; of a path its last part, since where a machine keeps its folders is its own business."""
+    return word.rstrip("/").rpartition("/")[2] if word.startswith("/") else word
 
 
 def _package(name: str) -> Callable[[Header], str]:

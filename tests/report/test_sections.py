@@ -141,3 +141,10 @@ def test_waivers_are_told_with_their_debt(tmp_path: Path) -> None:
     assert "2 waived or set-aside cases under 2 waivers; the oldest has been open for 90 days." in page
     assert "EXPIRED" in page and "(1 stale)" in page and "20 d</td>" in page and "29 d " in page
     assert 'href="https://example.com/issues/1"' in page and 'href="javascript' not in page
+
+
+# Kills: folders of a machine in a report that is handed over.
+def test_the_command_is_told_without_the_machines_folders(tmp_path: Path) -> None:
+    words = ["/home/ada/venv/bin/dsv4-conformance", "run", "--results", "/home/ada/secret/results"]
+    page = page_of(gather([made.write(tmp_path / "j.jsonl", [result()], command=words)]))
+    assert "dsv4-conformance run --results results" in page and "secret" not in page
