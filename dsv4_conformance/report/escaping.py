@@ -23,7 +23,7 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]|~#!])")
 def visible(text: str) -> str:
     """``text`` with control characters, invisible ones and those that turn the direction of writing spelled out, as in
     ``\\x1b``. Newlines and tabs stay."""
-    return _UNSEEN.sub(_spelled, clean(text))
+    return _UNSEEN.sub(_spelled, clean(text).replace("\r\n", "\n"))
 
 
 def _spelled(match: re.Match[str]) -> str:
