@@ -4,7 +4,7 @@ The interpreter (``TRITON_INTERPRET=1``, seen in triton 3.4 to 3.9) holds bf16 a
 the bits: in ``tl.dot``, in arithmetic and in comparisons. Its conversions cut float32 to bf16 instead of rounding, lose
 the carry of a mantissa on the way to fp8 (31.66 becomes 16), do not saturate, and read fp8 NaN as a number. A ``range``
 over loaded bounds gives Python integers, which have no ``.to``; ``@autotune`` asks for a driver.
-``tests/implementations/test_triton_interpreter.py`` compares each correction with plain torch.
+``tests/engines/test_sglang_interpreter.py`` compares each correction with plain torch.
 """
 
 from __future__ import annotations
@@ -126,21 +126,26 @@ def _correct_conversions(interpreter: Any) -> None:
         return bits.to(known[target]).view(torch.uint8).numpy().view(unsigned).reshape(np.shape(data))
 
     interpreter._convert_float = convert
-    _correct_integers(interpreter)
+    _correct_casts(interpreter)
 
 
-def _correct_integers(interpreter: Any) -> None:
-    """An integer becomes a bf16 by way of float32, where the interpreter takes it for the bits of one."""
+def _correct_casts(interpreter: Any) -> None:
+    """Casts between floating types convert; the interpreter takes numbers for the bits of a bf16, except from and to
+    float32."""
     tl, builder = interpreter.tl, interpreter.InterpreterBuilder
-    for name in ("create_si_to_fp", "create_ui_to_fp"):
-        given = getattr(builder, name)
+    given = builder.cast_impl
+    known = _formats(tl)
 
-        def convert(self: Any, source: Any, target: Any, given: Callable[..., Any] = given) -> Any:
-            if target.scalar != tl.bfloat16:
-                return given(self, source, target)
-            return self.create_fp_to_fp(given(self, source, tl.float32), target, None)
+    def cast(self: Any, source: Any, target: Any) -> Any:
+        start, end = source.dtype.scalar, target.scalar
+        if end == tl.bfloat16 and start not in known:
+            source, start = given(self, source, tl.float32), tl.float32
+        if start not in known or end not in known:
+            return given(self, source, target)
+        data = interpreter._convert_float(source.data, start, end, None)
+        return interpreter.TensorHandle(data.view(interpreter._get_np_dtype(end)), end)
 
-        setattr(builder, name, convert)
+    builder.cast_impl = cast
 
 
 def _correct_bf16(interpreter: Any) -> None:
