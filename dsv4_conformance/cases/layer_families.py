@@ -15,8 +15,8 @@ SCHEDULES = (
     # Prefixes, a chunk longer than the window and cut at its end, eight drafts rejected before the last token of a
     # group of 4, decode joined by a new sequence, reuse of freed pages, a number that comes back on other pages.
     "p0:70+1:5~3 p0:12+1:130 k1:130 d0+1~1 v0:8+1:3 k0:83 x d0+1 r1 p2:3+1:36 d1+0",
-    # A prefill cut across a group of 128, eight drafts rejected before its last token, a page edge, an idle step.
-    "p0:130+1:255 k0:126 d0 v0:8+1:4 k0:127 k1:256 v0:3+1:3 k0:128 d0+1 i d0~2",
+    # A prefill cut across a group of 128, eight drafts rejected before its last token, an idle step, all pages in use.
+    "p0:130+1:255 k0:126 d0 v0:8+1:4 k0:127 k1:256 v0:3+1:3 k0:128 d0+1 i d0~2 p0:130",
     # Every chunk ends inside a group of 4 or next to its edge; the window fills up; the last slot of all pools is in
     # use while tokens that complete nothing, and rows of nobody, have none to write to.
     "p0:1+1:252 p0:2 p0:1 p0:124 d0 d0 p0:120+1:4 d0~2 d0 d0",
@@ -39,11 +39,11 @@ DECODES = (
     "p0:5 d0 d0 d0 p1:300 d1+0 d1 r1 p1:1 d1+0",
 )
 PREFILL_REPLAYS = (
-    # Chunks that end around groups of 128 and around a page, 65 entries of 4 in the end, a prefix that is shared.
-    "p0:127 p0:2+1:3 p0:126 p0:1+1:125 p0:5+1:1 v0:3 k0:262 p0:2 f0>2:256 p2:5",
-    # Captured with rows of nobody, replayed with more and fewer rows, other sequences, freed pages, an eager step, and
-    # an entry whose window was begun before a replay of a single token.
-    "p0:120+1:5 p0:9+1:66 p1:1 d0+1 r0 p2:129 p2:3+1:2 p1:4",
+    # Chunks that end around groups of 128 and around a page, 65 entries of 4 in the end, a prefix that is shared,
+    # an entry whose window was begun before a replay of two tokens.
+    "p0:127 p0:2+1:3 p0:126 p0:1+1:125 p0:5+1:1 v0:3 k0:262 p0:2 f0>2:256 p2:5 p0:5",
+    # Captured with rows of nobody, replayed with more and fewer rows, other sequences, freed pages, an eager step.
+    "p0:120+1:5 p0:9+1:66 p1:1 d0+1 r0 p2:129 p2:3+1:2",
 )
 PREFIXES = (
     # The source has gone on far beyond the cut, and is gone before the target goes on.
