@@ -45,6 +45,8 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
 """Operators that the adapter calls, with the arguments it gives them."""
 
 HEAD_DIM = 512
+DECODE_LISTS, PREFILL_LISTS = 64, 128
+"""What list widths must be multiples of."""
 DECODE_HEADS = (64, 128)
 PREFILL_HEADS = {9: (8, 16, 32, 64, 128), 10: (64, 128)}
 """Head counts of the prefill kernels, by the major compute capability."""
@@ -94,8 +96,8 @@ class VllmFlashMLA(Implementation):
     devices: ClassVar[tuple[str, ...]] = ("cuda",)
     compute_capabilities: ClassVar[tuple[tuple[int, int], ...]] = ((9, 0), (10, 0), (10, 3))
     surfaces: ClassVar[Mapping[str, Convention]] = {
-        "SparseDecode": AttentionConvention(topk_multiple=64),
-        "SparsePrefill": AttentionConvention(topk_multiple=128),
+        "SparseDecode": AttentionConvention(topk_multiple=DECODE_LISTS),
+        "SparsePrefill": AttentionConvention(topk_multiple=PREFILL_LISTS),
     }
 
     @classmethod
@@ -133,12 +135,15 @@ class VllmFlashMLA(Implementation):
     def decode(self, call: DecodeCall) -> DecodeResult:
         """SparseDecode: spec §10, under a plan of its own."""
         heads, extra = call.q.shape[2], call.extra
+        for scope in (call.window, extra):
+            if scope is not None:
+                _check_width(scope.indices, DECODE_LISTS)
         out, lse, _, _ = self._ops.sparse_decode_fwd(
             _pad_heads(call.q, DECODE_HEADS),
             call.window.pages,
             call.window.indices,
             call.window.topk_length,
-            _pad_sink(call.sink, DECODE_HEADS),
+            _pad_sink(call.sink, heads, DECODE_HEADS),
             None,
             None,
             extra and extra.pages,
@@ -154,13 +159,14 @@ class VllmFlashMLA(Implementation):
     def prefill(self, call: PrefillCall) -> PrefillResult:
         """SparsePrefill: spec §11."""
         heads = call.q.shape[1]
+        _check_width(call.indices, PREFILL_LISTS)
         out, max_logits, lse = self._ops.sparse_prefill_fwd(
             _pad_heads(call.q, self._prefill_heads),
             call.kv,
             call.indices,
             call.scale,
             HEAD_DIM,
-            _pad_sink(call.sink, self._prefill_heads),
+            _pad_sink(call.sink, heads, self._prefill_heads),
             call.topk_length,
             None,
         )
@@ -182,10 +188,19 @@ def _pad_heads(q: Tensor, counts: tuple[int, ...]) -> Tensor:
     return wide
 
 
-def _pad_sink(sink: Tensor | None, counts: tuple[int, ...]) -> Tensor | None:
-    """Sink fp32 ``(h_q,)`` with -inf appended as _pad_heads appends heads; None stays None."""
-    if sink is None or _width(len(sink), counts) == len(sink):
+def _pad_sink(sink: Tensor | None, heads: int, counts: tuple[int, ...]) -> Tensor | None:
+    """Sink fp32 ``(heads,)`` with -inf appended as _pad_heads appends heads; None stays None. Raises BadInput for
+    another number of sinks, which padding would hide from the kernel."""
+    if sink is not None and tuple(sink.shape) != (heads,):
+        raise BadInput(f"sinks are {tuple(sink.shape)} and the queries have {heads} heads; pass one for each.")
+    if sink is None or _width(heads, counts) == heads:
         return sink
-    wide = sink.new_full((_width(len(sink), counts),), float("-inf"))
-    wide[: len(sink)] = sink
+    wide = sink.new_full((_width(heads, counts),), float("-inf"))
+    wide[:heads] = sink
     return wide
+
+
+def _check_width(indices: Tensor, multiple: int) -> None:
+    """Raise BadInput for lists that the kernels are not built for: what they assert ends the process."""
+    if indices.shape[-1] % multiple:
+        raise BadInput(f"lists are {indices.shape[-1]} wide; pad them with -1 to a multiple of {multiple}.")

@@ -107,6 +107,19 @@ def test_prefill_gives_the_operator_its_arguments_in_order(fake: Fake) -> None:
     assert result.max_logits[0, 3] == 3 and result.lse[0, 3] == -3 and result.lse.shape == (3, 12)
 
 
+# Kills: sinks that padding hides, lists that end the process.
+def test_what_the_kernels_could_not_tell_is_refused(fake: Fake) -> None:
+    q, kv = torch.randn(3, 12, 512).bfloat16(), torch.randn(7, 1, 512).bfloat16()
+    lists, adapter = torch.zeros(3, 1, 128, dtype=torch.int32), VllmFlashMLA("cpu")
+    with pytest.raises(BadInput, match=r"sinks are \(11,\) and the queries have 12 heads"):
+        adapter.prefill(PrefillCall(q, kv, lists, None, torch.ones(11), 0.5))
+    with pytest.raises(BadInput, match="lists are 64 wide; pad them with -1 to a multiple of 128"):
+        adapter.prefill(PrefillCall(q, kv, lists[..., :64], None, None, 0.5))
+    scope = KVScope(torch.zeros(2, 64, 1, 584, dtype=torch.uint8), lists[..., :32], None)
+    with pytest.raises(BadInput, match="lists are 32 wide"):
+        adapter.decode(DecodeCall(q[:, None], scope, None, None, 0.5))
+
+
 def test_a_build_with_other_arguments_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = torch.ops._flashmla_C.sparse_prefill_fwd
     operator.default._schema.arguments.pop()

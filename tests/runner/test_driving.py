@@ -1,5 +1,6 @@
 """Sessions led through schedules: counts, shapes, lookback, stretches, and what a schedule may not ask."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -210,3 +211,23 @@ def test_entries_declared_as_stored_are_held_to_the_rounding_contract() -> None:
         else:
             with pytest.raises(ConformanceFailure, match="counted from entry 0 of sequence 0"):
                 run.judge()
+
+
+# Kills: a floor that is not the declared one.
+def test_small_stored_entries_are_held_to_the_declared_floor() -> None:
+    small = 2.0**-9
+
+    class Small(Ring):
+        def entry(self, row: int, last: int, start: int) -> Tensor:
+            return cache_row(super().entry(row, last, start)[None].double() * small)[0].float()
+
+    run = compressing("p0:20", Small)
+    right = replace(run.spec, weights=replace(run.spec.weights, norm=run.spec.weights.norm * small))
+    for floor, passes in (("amax_1e-4", True), ("scale_1e-4", False)):
+        declared = StateConvention(stored="fp8", ue8m0_floor=floor)  # type: ignore[arg-type]
+        run.subject.implementation.surfaces = {"Compressor": declared}  # type: ignore[misc]
+        if passes:
+            run.judge(right)
+        else:
+            with pytest.raises(ConformanceFailure, match="entries: error"):
+                run.judge(right)
