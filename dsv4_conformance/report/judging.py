@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from dsv4_conformance.errors import ExitCode
 from dsv4_conformance.plugin import verdict
+from dsv4_conformance.plugin.ending import INTERRUPTED
 from dsv4_conformance.report import escaping
 from dsv4_conformance.report.folding import Rule, Run
 from dsv4_conformance.report.measured import REQUIRED_MARGIN, told
 from dsv4_conformance.status import QUALIFYING, Status
 
-WORDS = {
+WORDS: dict[int, str] = {
     ExitCode.QUALIFIES: "Qualifies",
     ExitCode.FAILED: "Does not qualify",
     ExitCode.BAD_INPUT: "Stopped",
@@ -23,6 +24,7 @@ WORDS = {
 }
 PARTIAL = "Passed in part"
 UNENDED = "Did not end"
+INTERRUPTED_WORD = "Interrupted"
 NAMED = 6
 """Requirements named in a reason."""
 
@@ -69,7 +71,7 @@ def judge(run: Run) -> Verdict:
         return Verdict(UNENDED, "bad", code, (*grave, *_praise(run)))
     if code == ExitCode.QUALIFIES and not grave:
         return Verdict(WORDS[ExitCode.QUALIFIES], "good", code, tuple(_praise(run)))
-    word = WORDS.get(ExitCode(code), f"Exit code {code}") if code in set(ExitCode) else f"Exit code {code}"
+    word = INTERRUPTED_WORD if code == INTERRUPTED else WORDS.get(code, f"Exit code {code}")
     if code == ExitCode.QUALIFIES:
         only_part = all(reason.text.startswith("Not all of the profile") for reason in grave)
         word = PARTIAL if only_part else WORDS[ExitCode.FAILED]

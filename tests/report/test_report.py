@@ -54,6 +54,7 @@ def test_a_failure_is_told_with_its_requirement(tmp_path: Path) -> None:
         (GOOD[:1], {"planned": GOOD}, "Does not qualify", "1 NOT_RUN in one requirement"),
         (GOOD, {"end": False}, "Did not end", "no footer"),
         (GOOD, {"partial": "only cases named by --dsv4-case"}, "Passed in part", "Not all of the profile was run"),
+        (GOOD, {"foot": {"exit_code": 130, "verdict": "DOES NOT QUALIFY: interrupted"}}, "Interrupted", "interrupted"),
         (GOOD, {"problems": ("Waiver W-1 expired.",)}, "Does not qualify", "Waiver W-1 expired."),
         ([BAD[1]], {}, "Nothing was checked", "NOTHING WAS CHECKED"),
         ([result("INV-01-00000001", Status.INVALID)], {}, "Invalid comparison", "1 INVALID"),
