@@ -47,7 +47,7 @@ def pack(tokens: Tensor, slots: Tensor, pages: Tensor) -> None:
 def unpack(pages: Tensor, slots: Tensor) -> Tensor:
     """Dequantised rows bf16 ``(n, 512)`` at slots of pages."""
     module = release.first(release.DEQUANTISERS, DEQUANTISER[0]) or _found(release.DEQUANTISERS, DEQUANTISER[1])
-    rows: Tensor = engine.attribute(module, *DEQUANTISER)(whole_pages(pages), slots, pages.shape[1])
+    rows: Tensor = engine.attribute(module, *DEQUANTISER)(whole_pages(pages), slots.contiguous(), pages.shape[1])
     return rows[:, 0]
 
 
