@@ -44,6 +44,7 @@ def try_all(
     environment = describe()
     matrix = Matrix(
         profile=profile,
+        stopped=stop,
         outcomes=[],
         seconds=0.0,
         workers=workers,

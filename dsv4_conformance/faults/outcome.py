@@ -74,9 +74,11 @@ class Outcome(BaseModel):
 
 
 class Matrix(BaseModel):
-    """All trials of one run under one profile."""
+    """All trials of one run under one profile. ``stopped``: each ended when the requirement to be broken had failed, so
+    that nothing is known of the others."""
 
     profile: str
+    stopped: bool = False
     outcomes: list[Outcome]
     seconds: float
     workers: int

@@ -89,10 +89,16 @@ def markdown(matrix: Matrix, names: Sequence[str] = ()) -> str:
     out += [f"| {name} | {_cell(value)} |" for name, value in _head(matrix)]
     if matrix.problems:
         out += ["", "## Problems", "", *(f"- {problem}" for problem in matrix.problems)]
-    out += ["", "## Suites", "", "| folder | faults it rejects | faults that only it rejects |", "|---|---:|---|"]
-    out += [f"| {' | '.join(map(_cell, row))} |" for row in folders(matrix, names)]
-    out += ["", "## Requirements", "", "| requirement | faults that only it rejects |", "|---|---|"]
-    out += [f"| {name} | {', '.join(found)} |" for name, found in sorted(matrix.only_by_requirement().items())]
+    if matrix.stopped:
+        out += [
+            "",
+            "Each trial ended with the requirement that the fault must break; what else it breaks was not asked.",
+        ]
+    else:
+        out += ["", "## Suites", "", "| folder | faults it rejects | faults that only it rejects |", "|---|---:|---|"]
+        out += [f"| {' | '.join(map(_cell, row))} |" for row in folders(matrix, names)]
+        out += ["", "## Requirements", "", "| requirement | faults that only it rejects |", "|---|---|"]
+        out += [f"| {name} | {', '.join(found)} |" for name, found in sorted(matrix.only_by_requirement().items())]
     out += ["", "## Faults", "", f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|---:|"]
     out += [f"| {' | '.join(map(_cell, row))} |" for row in _rows(matrix)]
     return "\n".join(out) + "\n"

@@ -63,6 +63,8 @@ def test_tables_hold_every_fault_and_stay_tables() -> None:
     text = markdown(whole, ["attention", "sinks"])
     assert "a \\| b" in text and "- S04: it survives." in text
     assert "| attention | 0 | none |" in text and "| sinks | 2 | S01 |" in text
+    stopped = markdown(whole.model_copy(update={"stopped": True}), ["attention"])
+    assert "## Suites" not in stopped and "what else it breaks was not asked" in stopped
     assert "first &lt;b&gt;" in html(whole) and "first <b>" not in html(whole)
     assert verdict(whole).startswith("NOT ALL KILLED in profile kill: 2 of 3 faults")
     assert "dsv4-conformance repro INV-53-00000000 --impl fault:S01" in line(KILLED)
