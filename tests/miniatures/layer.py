@@ -200,9 +200,11 @@ class ChunkCacheOfTheBatchBefore(Layered):
     class attends(Attention):
         kept: SparsePrefillChunkCache | None = None
 
-        def _chunk_cache(self, meta: DSV4Metadata, runs: Sequence[Any], rows: int) -> SparsePrefillChunkCache:
+        def _chunk_cache(
+            self, meta: DSV4Metadata, runs: Sequence[Any], rows: int, first: int = 0
+        ) -> SparsePrefillChunkCache:
             if self.kept is None or self.kept.query_rows != rows:
-                self.kept = super()._chunk_cache(meta, runs, rows)
+                self.kept = super()._chunk_cache(meta, runs, rows, first)
             return self.kept
 
 
@@ -210,8 +212,10 @@ class C128GatherFromTheFirstRow(Layered):
     """Lists the entries that a request's first new query sees."""
 
     class attends(Attention):
-        def _chunk_cache(self, meta: DSV4Metadata, runs: Sequence[Any], rows: int) -> SparsePrefillChunkCache:
-            cache = super()._chunk_cache(meta, runs, rows)
+        def _chunk_cache(
+            self, meta: DSV4Metadata, runs: Sequence[Any], rows: int, first: int = 0
+        ) -> SparsePrefillChunkCache:
+            cache = super()._chunk_cache(meta, runs, rows, first)
             cache.__class__ = C128FromTheFirstRow.cache
             return cache
 
