@@ -56,7 +56,7 @@ def dot_kernel(a, b, out, N: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit
 def loop_kernel(start, stop, out):  # type: ignore[no-untyped-def]
     for number in range(tl.load(start), tl.load(stop), 3):
-        tl.store(out + number.to(tl.int64), number * 2)
+        tl.store(out + number.to(tl.int64), number * 2)  # type: ignore[attr-defined]
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 8}), triton.Config({"BLOCK": 32})], key=["n"])
