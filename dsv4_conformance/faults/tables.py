@@ -10,10 +10,11 @@ from dsv4_conformance.faults.outcome import Matrix, Outcome
 
 SHOWN_REQUIREMENTS = 6
 STAYS = {
+    "padding": "it alone fills padded heads with everything; what reaches them fails sinks or layers as well",
     "accuracy": "it judges a served model; no fault here is one",
     "performance": "it judges times, which no fault here is about",
 }
-"""Folders that no fault is run on, and why they stay."""
+"""Folders that are not the only ones to reject some fault, and why they stay."""
 
 
 def line(outcome: Outcome) -> str:
