@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Status = Literal["modelled", "same", "out", "pending"]
+Status = Literal["modelled", "same", "out"]
 FILES = ("S", "V", "F", "T", "H", "O")
 """One file of entries per letter: SGLang, vLLM, kernel libraries, TensorRT-LLM, Hugging Face and training, others."""
 
@@ -19,8 +19,7 @@ class Entry(BaseModel):
     """One public bug. ``title``: what was wrong, in our words; ``urls``: report or fix first; ``engines``: where.
 
     ``status``: "modelled" (a fault of this id exists), "same" (``as_``: the entry whose model has the same mechanism,
-    ``why``: in what it is the same), "out" (``why`` no surface of the suites can express it), "pending" (``why``: what
-    it waits for).
+    ``why``: in what it is the same), "out" (``why`` no surface of the suites can express it).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -120,7 +120,6 @@ def listed(faults: Sequence[Fault], say: Callable[[str], None]) -> None:
         "modelled": "modelled",
         "same": "the same mechanism as another",
         "out": "out of scope",
-        "pending": "pending",
     }
     told = [f"{states.count(status)} {word}" for status, word in words.items() if status in states]
     say(f"{len(faults)} faults; of {len(states)} public bugs " + ", ".join(told))
