@@ -8,6 +8,7 @@ transformers own. Nothing is stood in for that is there.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
@@ -24,10 +25,11 @@ def install() -> None:
     if any(isinstance(finder, _Absent) for finder in sys.meta_path):
         return
     absent = [name for name in ("torchvision", "tilelang") if not _importable(name)]
-    if "torchvision" in absent:
-        # Asked first, transformers keeps saying that there is none, and takes no path that would need it.
-        _ask_transformers()
-    _relax_register()
+    if importlib.util.find_spec("transformers") is not None:  # kernels alone can do without
+        if "torchvision" in absent:
+            # Asked first, transformers keeps saying that there is none, and takes no path that would need it.
+            _ask_transformers()
+        _relax_register()
     sys.meta_path.append(_Absent(absent))
 
 
