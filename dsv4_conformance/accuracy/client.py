@@ -156,5 +156,5 @@ def _retry_after(headers: Any) -> float | None:
         pass
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # no date, or one that no clock can show
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
@@ -14,6 +15,7 @@ from dsv4_conformance.accuracy.golden_record import Golden
 from dsv4_conformance.accuracy.profiles import Rule
 from dsv4_conformance.accuracy.rates import Finding
 from dsv4_conformance.accuracy.records import AccuracyRun, Session
+from dsv4_conformance.accuracy.soundness import COPIES
 from dsv4_conformance.accuracy.stats import fisher_fewer, t_quantile
 from dsv4_conformance.accuracy.tally import Tally, complete_passes, tally
 from dsv4_conformance.errors import ExitCode
@@ -144,7 +146,7 @@ def judge(golden: Golden, run: AccuracyRun, rule: Rule, profile: str) -> Judgeme
     if reasons or look is None:
         return base
     verdict, score = _score(golden, counted, rule)
-    found = (_of_score(verdict, score, rule), *rates.findings(golden, counted, rule))
+    found = (_of_score(verdict, score, rule), *rates.findings(golden, counted, rule), *_fresh(golden, run, look))
     worst = max((finding.verdict for finding in found), default=Verdict.PASS)
     return replace(base, verdict=worst, score=score, findings=found)
 
@@ -201,6 +203,17 @@ def _moved(golden: Golden, counted: Tally) -> list[Moved]:
         Moved(row.item, row.correct, golden.runs, int(right[i]), counted.repeats, float(p[i]))
         for i, row in enumerate(golden.rows)
     ]
+
+
+def _fresh(golden: Golden, run: AccuracyRun, passes: int) -> Iterator[Finding]:
+    """At temperature 0 the same words are as they should be, and yet what a cache before another build would give."""
+    alike = comparable.likeness(golden, run, passes)
+    if golden.greedy and alike.spoken and alike.words >= COPIES * alike.spoken:
+        told = (
+            f"{alike.words:,} of {alike.spoken:,} replies are byte for byte the golden's: either the build does not "
+            "differ in numerics, or a cache answers in its place"
+        )
+        yield Finding("fresh", Verdict.PASS, told, True, {"count": alike.words, "of": alike.spoken})
 
 
 def _of_score(verdict: Verdict, score: Score, rule: Rule) -> Finding:

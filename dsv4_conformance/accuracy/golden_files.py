@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ FOLDER = "accuracy"
 NO_GOLDENS = frozenset({"anchors.json", "data.json"})
 """Files of the folder that are no goldens: public scores, and hashes of the question sets."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Several(BadInput):
+    """A model has more than one golden for a task, and none was named."""
 
 
 def path_of(name: str) -> str:
@@ -43,11 +48,14 @@ def load(folder: Path, name: str) -> Golden:
 
 
 def find(folder: Path, model: str, task: str) -> Golden | None:
-    """The golden of a model and task, None if there is none. Raises BadInput if there are several, or a damaged one."""
+    """The golden of a model and task, None if there is none. Raises Several, and BadInput for a damaged one."""
     found = [golden for name in names(folder) if (golden := load(folder, name)).task == task and golden.model == model]
     if len(found) > 1:
         told = ", ".join(golden.name for golden in found)
-        raise BadInput(f"{folder / FOLDER} has several goldens of {model!r} for {task}: {told}; remove all but one.")
+        raise Several(
+            f"{folder / FOLDER} has several goldens of {model!r} for {task}: {told}; name one with --golden NAME "
+            "(pytest: --dsv4-golden FILE)."
+        )
     return found[0] if found else None
 
 
@@ -90,11 +98,9 @@ def save(folder: Path, golden: Golden, reason: str | None, verdict: str = "") ->
     log = changelog.with_entry(
         changelog.read(folder), today, reason or "new files", {path: (old, saved.new)}, note=verdict
     )
+    files = {path: content, changelog.NAME: log.encode(), manifest.NAME: listed.text().encode()}
     try:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
-        (folder / changelog.NAME).write_text(log, encoding="utf-8")
-        (folder / manifest.NAME).write_text(listed.text(), encoding="utf-8")
+        _replaced({folder / name: text for name, text in files.items()})
     except OSError as error:
         raise BadInput(
             f"{error.filename or folder} cannot be written ({error.strerror}); name another folder with --folder."
@@ -102,20 +108,42 @@ def save(folder: Path, golden: Golden, reason: str | None, verdict: str = "") ->
     return saved
 
 
+def _replaced(files: dict[Path, bytes]) -> None:
+    """Write files beside those of these names first, and put them in their place when all are whole."""
+    beside = {path: path.with_name(f".{path.name}.partial") for path in files}
+    try:
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside[path].write_bytes(content)
+        for path, partial in beside.items():
+            os.replace(partial, path)
+    finally:
+        for partial in beside.values():
+            partial.unlink(missing_ok=True)
+
+
 def _about(golden: Golden) -> str:
     kind = "the simulated server, no model" if golden.simulated else repr(golden.model)
     return f"{golden.task}, {golden.runs} passes over {len(golden.rows)} questions of {kind}"
 
 
-def problems(folder: Path) -> Iterator[str]:
-    """What is wrong with the accuracy goldens of a folder, one sentence each.
+def check(folder: Path, name: str) -> None:
+    """Raises BadInput for a golden that is not as it was recorded, as ``golden verify`` finds it."""
+    for problem in problems(folder, name):
+        raise BadInput(f"{problem.rstrip('.')}; nothing is judged by such a golden (dsv4-conformance golden verify).")
+
+
+def problems(folder: Path, only: str | None = None) -> Iterator[str]:
+    """What is wrong with the accuracy goldens of a folder, or with ``only`` one of them, one sentence each.
 
     Raises BadInput if the manifest or the changelog cannot be used.
     """
     listed = manifest.load(folder).files
     recorded = {path: entry for path, entry in listed.items() if path.startswith(f"{FOLDER}/")}
+    if only is not None:
+        recorded = {path: entry for path, entry in recorded.items() if path == path_of(only)}
     logged = changelog.newest(changelog.read(folder))
-    for name in names(folder):
+    for name in names(folder) if only is None else [only]:
         if path_of(name) not in recorded:
             yield f"{path_of(name)} is not in {manifest.NAME}; remove it, or record it by command."
     for path, entry in recorded.items():

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from dsv4_conformance.accuracy.marks import LENGTH, are_copies, marks_of
 from dsv4_conformance.accuracy.records import AccuracyRun, json_line
-from dsv4_conformance.accuracy.soundness import other_models
+from dsv4_conformance.accuracy.soundness import COPIES, GREEDY, copies, problems
 from dsv4_conformance.accuracy.tally import Tally, pass_digests, tally
 from dsv4_conformance.errors import BadInput
 
@@ -26,7 +27,8 @@ FORMAT = "dsv4-accuracy-golden/1"
 class Row:
     """One question over all passes. ``prompt``: hash of what was asked; ``expected``: the right answer; then numbers of
     replies: right, cut at the token limit, without text, without an answer, read by a fall-back rule, with reasoning.
-    ``tokens``: completion tokens of all passes, None where the server counted none."""
+    ``tokens``: completion tokens of all passes, None where the server did not count all. ``marks``: one of each answer
+    (``marks``), "" in goldens of earlier versions."""
 
     item: str
     prompt: str
@@ -38,6 +40,7 @@ class Row:
     fallback: int
     reasoned: int
     tokens: int | None
+    marks: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,21 @@ class Golden:
             "observed_sd": float(np.std(np.array(self.passes) / n, ddof=1)),
         }
 
+    @property
+    def greedy(self) -> bool:
+        """Whether it was asked at temperature 0, where equal replies are as they should be."""
+        return self.fingerprint.get("temperature") in GREEDY
+
+    @property
+    def copied(self) -> bool:
+        """Whether its passes are copies of one, as a cache or one seed for all makes them."""
+        if self.greedy:
+            return False
+        if any(row.marks for row in self.rows):
+            return are_copies((row.marks for row in self.rows), COPIES)
+        alike = [row.correct % self.runs == 0 and (row.tokens or 1) % self.runs == 0 for row in self.rows]
+        return len(alike) >= FEWEST_ALIKE and all(alike)
+
     def totals(self) -> dict[str, Any]:
         """What a reader wants to see without adding rows."""
         counted = ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")
@@ -117,7 +135,9 @@ class Golden:
         head |= {"digests": list(self.digests)} if self.digests else {}
         head |= {"fingerprint": dict(sorted(self.fingerprint.items())), "passes": list(self.passes)}
         head |= {"provenance": dict(sorted(self.provenance.items()))}
-        return {"format": FORMAT, **head, "columns": list(COLUMNS), "rows": [list(_values(row)) for row in self.rows]}
+        columns = COLUMNS if any(row.marks for row in self.rows) else COLUMNS[:-1]
+        rows = [[getattr(row, name) for name in columns] for row in self.rows]
+        return {"format": FORMAT, **head, "columns": list(columns), "rows": rows}
 
     def text(self) -> str:
         """The file's content: one row per line, so that a diff shows which questions changed."""
@@ -131,18 +151,26 @@ class Golden:
 
 _GOLDEN = TypeAdapter(Golden)
 COLUMNS = tuple(f.name for f in fields(Row))
-
-
-def _values(row: Row) -> tuple[Any, ...]:
-    return tuple(asdict(row).values())
+FEWEST_ALIKE = 20
+"""So many questions, all of them right in every pass or in none and of divisible length, are no chance."""
+FEWEST_QUESTIONS = 3
+"""The difference over fewer has no error to speak of."""
 
 
 def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str], *, simulated: bool) -> Golden:
     """The golden that the first ``runs`` passes of a run make.
 
-    Raises BadInput for fewer than two passes, and where an answer is missing or a request got no usable reply: a golden
-    has no holes.
+    Raises BadInput for fewer than two passes or three questions, for a part of a question set, where an answer is
+    missing or a request got no usable reply, and where the answers are not one build's or copies of one pass.
     """
+    asked = len(run.header.items)
+    if run.partial:
+        raise BadInput(
+            f"The run asked {asked:,} of the {run.header.of:,} questions of {run.header.task}; a golden is of all, so "
+            "make the run without --limit and --questions."
+        )
+    if asked < FEWEST_QUESTIONS:
+        raise BadInput(f"A golden of {asked} questions has no noise of its own; give {FEWEST_QUESTIONS} or more.")
     if runs < 2:
         raise BadInput(f"A golden of {runs} pass has no noise of its own; record 2 passes or more.")
     if missing := run.missing(runs):
@@ -165,16 +193,24 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
                 f"{int(column.sum())} replies of the run are {kind} ({first} first); mend the trusted server and make "
                 "the run anew, since nothing can be compared with a golden of these."
             )
-    if told := other_models(run):
-        raise BadInput(f"{_capital(told)}; a golden is of one model.")
+    for told in problems(run):
+        raise BadInput(f"{_capital(told)}; a golden is of one model and build.")
     header = run.header
+    if header.fingerprint.get("temperature") not in GREEDY and (share := copies(run, runs)) >= COPIES:
+        raise BadInput(
+            f"{100 * share:.0f} % of the questions got byte-identical replies in all {runs} passes at a temperature "
+            "above 0: a cache, or one seed for all, made them copies of one pass, which has no noise; mend the server "
+            "and make the run anew."
+        )
+    marks = marks_of(run, runs)
     counts = ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")
     rows = tuple(
         Row(
             item=item,
             prompt=counted.prompts[i],
             expected=counted.expected[i],
-            tokens=None if counted.tokens is None else int(counted.tokens[i]),
+            tokens=int(counted.tokens[i]) if counted.tokens is not None and counted.all_counted else None,
+            marks=marks[item],
             **{name: int(getattr(counted, name)[i]) for name in counts},
         )
         for i, item in enumerate(header.items)
@@ -229,6 +265,8 @@ def _inconsistent(golden: Golden, stored: str, totals: dict[str, Any]) -> str:
         counts = [getattr(row, name) for name in ("correct", "truncated", "empty", "no_answer", "fallback", "reasoned")]
         if min(counts) < 0 or max(counts) > golden.runs or sum(counts[:4]) > golden.runs:
             return f"has counts for {row.item} that {golden.runs} passes cannot give"
+    if any(len(row.marks) not in (0, LENGTH * golden.runs) for row in golden.rows):
+        return "has marks that are not one of each answer"
     if golden.runs < 2 or not golden.rows:
         return "has fewer than 2 passes or no question"
     if len(set(golden.items)) != len(golden.items) or len(golden.passes) != golden.runs:

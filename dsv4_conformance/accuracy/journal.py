@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from dsv4_conformance.accuracy.reading import load
+from dsv4_conformance.accuracy.reading import begun, load
 from dsv4_conformance.accuracy.records import (
     AccuracyRun,
     Answer,
+    End,
     RunHeader,
+    Session,
     differing,
     json_line,
     other_build,
@@ -37,7 +39,7 @@ class Journal:
         """
         self.path = Path(path)
         self._run = run
-        self._build = header.build
+        self._header = header
         self._said = False
         self._same_build = same_build
         self._lock = FileLock(f"{self.path}.lock")
@@ -51,13 +53,12 @@ class Journal:
         except OSError as error:
             raise BadInput(f"{self.path} cannot be written ({error.strerror}); use another --results folder.") from None
         try:
-            begun = self._resume(header)
+            kept = self._resume(header)
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            self.kept = begun or AccuracyRun(header, ())
-            content = asdict(header) | {"items": list(header.items)}
-            self._seal = self.kept.seal or seal("", content)
-            if begun is None:
-                self._put({"kind": "header", **content, "seal": self._seal})
+            self.kept = kept or AccuracyRun(header, ())
+            self._seal = self.kept.seal
+            if kept is None:
+                self._write("header", asdict(header) | {"items": list(header.items)})
         except OSError as error:
             self._lock.release()
             raise BadInput(f"{self.path} cannot be written ({error.strerror}); use another --results folder.") from None
@@ -69,12 +70,19 @@ class Journal:
     """What the file held when it was opened, without the reasoning."""
 
     def append(self, answer: Answer) -> None:
-        """Write one answer. Raises OSError where the disk is full."""
+        """Write one answer. Raises BadInput where that cannot be done, as on a full disk; the file stays whole."""
+        self.visited()
+        self._write("answer", asdict(answer))
+
+    def visited(self) -> None:
+        """Write down, once, that this process made use of the answers, whether or not it adds any."""
         if not self._said:
             self._said = True
-            started = datetime.now(UTC).isoformat(timespec="seconds")
-            self._write("session", {"run": self._run, "started": started, "build": self._build, "answers": 0})
-        self._write("answer", asdict(answer))
+            self._write("session", asdict(Session(self._run, _now(), self._header.build)))
+
+    def end(self, server: dict[str, str]) -> None:
+        """Write down what the server says of itself now that this process has asked all it wanted."""
+        self._write("end", asdict(End(_now(), replace(self._header, server=server).build)))
 
     def close(self) -> None:
         """Close the file and let other processes have it."""
@@ -88,34 +96,62 @@ class Journal:
         self.close()
 
     def _resume(self, header: RunHeader) -> AccuracyRun | None:
-        if not self.path.exists() or not _cut_torn_line(self.path):
+        if begun(self.path) is None:  # raises for what is no run's file, before anything in it is touched
+            _keep(self.path, 0)
             return None
+        _cut_torn_line(self.path)
         kept = load(self.path, reasoning=False)
+        if not kept.answers:
+            _keep(self.path, 0)  # a run that was killed before its first answer
+            return None
         if found := differing(kept.header, header):
             raise BadInput(
                 f"{self.path} holds answers of a run that is set up otherwise ({_told(found)}); set it up as before, "
                 "or use another --results folder."
             )
         known = [kept.header.build, *(session.build for session in kept.sessions)]
-        if not self._same_build and header.build not in known:
-            raise BadInput(
-                f"{self.path} holds answers that may be another build's ({_told(other_build(known[-1], header.build))})"
-                "; give this build a --results folder of its own (pytest: --dsv4-answers), or say that it is the same "
-                "one and go on, with --same-build (pytest: --dsv4-same-build)."
-            )
+        if not self._same_build:
+            same_build(self.path, known, header.build)
         return kept
 
     def _write(self, kind: str, content: dict[str, Any]) -> None:
-        self._put({"kind": kind, **content, "seal": seal(self._seal, content)})
+        sealed = seal(self._seal, content)
+        line = memoryview((json_line({"kind": kind, **content, "seal": sealed}) + "\n").encode())
+        size = os.fstat(self._file).st_size
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+        except OSError as error:
+            os.ftruncate(self._file, size)
+            raise BadInput(
+                f"{self.path} cannot be written ({error.strerror}); make room and run the same command again: what was "
+                "answered until now is kept."
+            ) from None
+        self._seal = sealed
 
-    def _put(self, value: dict[str, Any]) -> None:
-        line = memoryview((json_line(value) + "\n").encode())
-        while line:
-            line = line[os.write(self._file, line) :]
+
+def same_build(path: Path, known: list[dict[str, str]], build: dict[str, str]) -> None:
+    """Raise BadInput, naming the fields, if the answers in ``path`` are of the builds ``known`` and not of ``build``."""
+    if build not in known:
+        told = _told(other_build(known[-1], build))
+        raise BadInput(
+            f"{path} holds answers that may be another build's ({told}); give this build a --results folder of "
+            "its own (pytest: --dsv4-answers), or say that it is the same one and go on, with --same-build (pytest: "
+            "--dsv4-same-build)."
+        )
 
 
-def _cut_torn_line(path: Path) -> bool:
-    """Drop what follows the last newline; whether anything is left."""
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _keep(path: Path, size: int) -> None:
+    if path.exists():
+        os.truncate(path, size)
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Drop what follows the last newline."""
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         while end:
@@ -127,7 +163,6 @@ def _cut_torn_line(path: Path) -> bool:
                 break
             end = start
         file.truncate(end)
-    return end > 0
 
 
 def _told(found: list[tuple[str, str, str]]) -> str:

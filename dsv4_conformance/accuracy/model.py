@@ -32,7 +32,8 @@ class EndpointLM(LM):  # type: ignore[misc]
     """An OpenAI-compatible server as lm-eval's model, for one task.
 
     ``open_journal`` is called once with all prompts, when they are known, and gives the file to write; ``watch`` is
-    called with every answer, whether it was just given (True) or stood in the file already (False).
+    called with every answer, whether it was just given (True) or stood in the file already (False); ``says_now`` gives
+    what the server says of itself when all is asked, None where it says nothing.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class EndpointLM(LM):  # type: ignore[misc]
         open_journal: Callable[[Prompts], Journal],
         watch: Callable[[Answer, bool], None],
         retry_errors: bool = False,
+        says_now: Callable[[], dict[str, str] | None] = lambda: None,
     ) -> None:
         super().__init__()
         self._endpoint = endpoint
@@ -53,6 +55,7 @@ class EndpointLM(LM):  # type: ignore[misc]
         self._open_journal = open_journal
         self._watch = watch
         self._retry_errors = retry_errors
+        self._says_now = says_now
 
     @property
     def tokenizer_name(self) -> str:
@@ -91,6 +94,10 @@ class EndpointLM(LM):  # type: ignore[misc]
             missing = sorted((job for job in jobs if (job.item, job.repeat) not in texts), key=lambda job: job.repeat)
             if missing:
                 pump(self._endpoint, self._task, missing, record)
+                if (server := self._says_now()) is not None:
+                    journal.end(server)
+            else:
+                journal.visited()
         return [texts[job.item, job.repeat] for job in jobs]
 
     def _jobs(self, requests: list[Any]) -> Iterator[Job]:

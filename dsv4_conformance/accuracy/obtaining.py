@@ -79,11 +79,14 @@ def judgement_of(
     notes: Mapping[str, str] | None = None,
     same_build: bool = False,
     run: str = "",
+    name: str | None = None,
+    seed: int | None = None,
 ) -> Judgement:
     """Run ``task`` against the server at ``url`` and judge it, with as many looks as it takes.
 
     ``folder`` is the golden folder, ``answers`` keeps the answers: those that are there are not asked for again.
-    ``verify``: the questions must be the known ones. ``notes``, ``same_build`` and ``run`` as in Settings.
+    ``verify``: the questions must be the known ones. ``notes``, ``same_build``, ``run`` and ``seed`` as in Settings.
+    ``name``: which golden, where there are several of the model.
     What cannot be compared is found before anything is asked.
     Raises BadInput for a server or data that cannot be used, NoGolden where there is none, probe.NotAsAsked and
     pump.ServerGone as run_task does.
@@ -96,7 +99,7 @@ def judgement_of(
     from dsv4_conformance.accuracy.tasks import task_file
 
     rule = rule_of(profile, task)
-    golden = _golden(folder, model, task)
+    golden = golden_for(folder, model, task, name)
     kind: EndpointKind = "chat" if golden.endpoint == "chat" else "completions"
     defaults = settings_of(generation_of(task_file(task_called(task), kind), {}))
 
@@ -105,6 +108,7 @@ def judgement_of(
         if list(differing_fields(golden, run)):
             raise Unlike(judge(golden, run, rule, profile))
 
+    session = uuid4().hex
     for look in rule.looks:
         settings = Settings(
             task=task,
@@ -120,7 +124,8 @@ def judgement_of(
             check=check,
             notes=notes or {},
             same_build=same_build,
-            run=run or uuid4().hex,
+            run=run or session,
+            seed=seed,
         )
         try:
             found = judge(golden, run_task(settings).run, rule, profile)
@@ -131,7 +136,19 @@ def judgement_of(
     return found
 
 
-def _golden(folder: Path, model: str | None, task: str) -> Golden:
+def golden_for(folder: Path, model: str | None, task: str, name: str | None = None) -> Golden:
+    """The golden to judge by, checked against the manifest. Raises NoGolden, and BadInput for one that was edited."""
+    golden = _found(folder, model, task, name)
+    golden_files.check(folder, golden.name)
+    return golden
+
+
+def _found(folder: Path, model: str | None, task: str, name: str | None) -> Golden:
+    if name is not None:
+        named = golden_files.load(folder, name)
+        if named.task != task:
+            raise NoGolden(f"The golden {name} is of {named.task}, and not of {task}.")
+        return named
     names = golden_files.names(folder)
     if model is None:
         of_task = [golden for name in names if (golden := golden_files.load(folder, name)).task == task]

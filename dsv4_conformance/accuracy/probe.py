@@ -9,17 +9,19 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dsv4_conformance.accuracy.bodies import body_bytes, request_body
 from dsv4_conformance.accuracy.client import Client, Endpoint
-from dsv4_conformance.accuracy.replies import Reply
+from dsv4_conformance.accuracy.replies import Reply, clean
 from dsv4_conformance.errors import BadInput
 
 NUMBERS = "Write twelve random numbers between 1 and 1000, separated by commas, and nothing else."
 TOLD_OF_A_MODEL = ("owned_by", "root", "max_model_len")
 """Fields of a model's entry in the server's list that say something of the build; others change at every request."""
+DEADLINE_S = 120.0
+"""For one request of a probe: a server that needs longer for a sum does not answer thousands of questions."""
 SUM = "What is 17 + 25? Give only the number."
 
 
@@ -59,13 +61,35 @@ def probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any], seed:
     Raises BadInput if it is not there, does not serve the model or refuses the settings, and NotAsAsked if it thinks
     where that is switched off or does not where it is switched on.
     """
-    return asyncio.run(_probe(endpoint, model, settings, seed))
+    short = replace(endpoint, deadline_s=min(endpoint.deadline_s, DEADLINE_S))
+    return asyncio.run(_probe(short, model, settings, seed))
+
+
+def says_now(endpoint: Endpoint, before: Probe) -> dict[str, str] | None:
+    """What the server says of itself now, to be held against what it said ``before``; None where it is gone."""
+    return asyncio.run(_says_now(endpoint, before))
+
+
+async def _says_now(endpoint: Endpoint, before: Probe) -> dict[str, str] | None:
+    try:
+        async with Client(endpoint) as client:
+            return (await identity(client, before.model))[1]
+    except BadInput:
+        return None
+
+
+async def identity(client: Client, wanted: str | None) -> tuple[str, dict[str, str]]:
+    """The model to ask for, and what the server says of itself without being asked a question.
+
+    Raises BadInput if it is not there or does not serve the model.
+    """
+    name, says = await _model(client, wanted)
+    return name, dict(sorted((says | await _version(client)).items()))
 
 
 async def _probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any], seed: int) -> Probe:
     async with Client(endpoint) as client:
-        name, says = await _model(client, model)
-        says |= await _version(client)
+        name, says = await identity(client, model)
 
         async def ask(text: str, seed: int, **other: Any) -> Reply:
             prompt = json.dumps([{"role": "user", "content": text}]) if endpoint.kind == "chat" else text
@@ -97,17 +121,19 @@ async def _probe(endpoint: Endpoint, model: str | None, settings: dict[str, Any]
 
 async def _model(client: Client, wanted: str | None) -> tuple[str, dict[str, str]]:
     """The model to ask for, and what its entry in the server's list says."""
-    url = f"{client.endpoint.root}/models"
+    url, waited = f"{client.endpoint.root}/models", min(30.0, client.endpoint.deadline_s)
     try:
         status, content = await client.get(url)
     except (OSError, TimeoutError) as error:
         raise BadInput(
-            f"No server answers at {url} ({str(error) or 'no reply within 30 s'}); start it, or correct --endpoint."
+            f"No server answers at {url} ({clean(str(error)) or f'no reply within {waited:g} s'}); start it, or "
+            "correct --endpoint."
         ) from None
     if status in (401, 403):
         raise BadInput(f"{url} wants a key (HTTP {status}); set OPENAI_API_KEY.")
     listed = content.get("data") if isinstance(content, dict) else None
-    entries = {str(e["id"]): e for e in listed if isinstance(e, dict) and "id" in e} if isinstance(listed, list) else {}
+    rows = listed if isinstance(listed, list) else []
+    entries = {clean(str(row["id"])): row for row in rows if isinstance(row, dict) and "id" in row}
     names = list(entries)
     if wanted is None:
         if len(names) == 1:
@@ -131,7 +157,7 @@ async def _version(client: Client) -> dict[str, str]:
 
 def _told(value: Any, names: Iterable[str]) -> dict[str, str]:
     found = value if isinstance(value, dict) else {}
-    return {name: str(found[name])[:200] for name in names if isinstance(found.get(name), str | int | float)}
+    return {name: clean(str(found[name]))[:200] for name in names if isinstance(found.get(name), str | int | float)}
 
 
 def _seeds(replies: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import Counter
 from typing import TextIO
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dsv4_conformance.accuracy.records import Answer
 
 LINE_EVERY_S = 30.0
+WAIT_EVERY_S = 10.0
 
 
 class Score:
@@ -54,6 +56,37 @@ class Score:
         return ", ".join([f"{share} right", *odd])
 
 
+class Waiting:
+    """While this lasts, says every ten seconds that nothing has come yet; a context manager. ``quiet`` says nothing."""
+
+    def __init__(self, title: str, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._title = title
+        self._quiet = quiet
+        self._stream = stream or sys.stderr
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+
+    def __enter__(self) -> Waiting:
+        if not self._quiet:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def over(self) -> None:
+        """Something came."""
+        self._over.set()
+
+    def _wait(self) -> None:
+        started = time.monotonic()
+        while not self._over.wait(WAIT_EVERY_S):
+            waited = _span(time.monotonic() - started)
+            print(f"{self._title}: waiting for the first reply, {waited}", file=self._stream, flush=True)
+
+
 class Display:
     """Shows ``total`` answers coming in; a context manager. ``quiet`` shows nothing."""
 
@@ -66,6 +99,7 @@ class Display:
         self._started = self._told = time.monotonic()
         console = Console(file=self._stream)
         self._bar: Progress | None = None
+        self._waiting = Waiting(title, quiet=quiet or console.is_terminal, stream=self._stream)
         if console.is_terminal and not quiet:
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -77,20 +111,24 @@ class Display:
                 TextColumn("{task.fields[score]}"),
                 console=console,
             )
-            self._task = self._bar.add_task(title, total=total, score="")
+            self._task = self._bar.add_task(title, total=total, score="waiting for the first reply")
 
     def __enter__(self) -> Display:
         if self._bar is not None:
             self._bar.start()
+        self._waiting.__enter__()
         self._started = self._told = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._waiting.__exit__()
         if self._bar is not None:
             self._bar.stop()
 
     def add(self, answer: Answer, new: bool) -> None:
         """Take in one answer."""
+        if new:
+            self._waiting.over()
         self.score.add(answer, new)
         if self._bar is not None:
             self._bar.update(self._task, advance=1, score=self.score.text())

@@ -100,4 +100,5 @@ def answer_of(task: Task, job: Job, body: bytes, reply: Reply) -> Answer:
         served=reply.served,
         tries=reply.tries,
         seconds=round(reply.seconds, 6),
+        system=reply.system,
     )

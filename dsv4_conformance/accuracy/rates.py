@@ -113,10 +113,9 @@ def _tokens(golden: Golden, tally: Tally, rule: Rule) -> Finding:
     before = golden.mean_tokens
     if before is None or tally.tokens is None or not before:
         return Finding("tokens", Verdict.PASS, "length not judged: the server counts no completion tokens", True)
-    usable = tally.repeats - tally.errors
-    asked = usable > 0
+    asked = tally.counted > 0
     of_golden = golden.counts("tokens")[asked] / golden.runs
-    d = tally.tokens[asked] / usable[asked] - of_golden
+    d = tally.tokens[asked] / tally.counted[asked] - of_golden
     n = len(d)
     half = t_quantile(0.995, max(n - 1, 1)) * float(d.std(ddof=1)) / n**0.5 if n > 1 else np.inf
     base = float(of_golden.mean())

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from dsv4_conformance.accuracy.records import SCHEMA, AccuracyRun, Answer, RunHeader, Session, seal
+from dsv4_conformance.accuracy.records import SCHEMA, AccuracyRun, Answer, End, RunHeader, Session, seal
 from dsv4_conformance.accuracy.tasks import TASKS, Task
 from dsv4_conformance.errors import BadInput
 
 Kind = TypeVar("Kind")
-HEADER, ANSWER, SESSION = TypeAdapter(RunHeader), TypeAdapter(Answer), TypeAdapter(Session)
+HEADER, ANSWER, SESSION, END = TypeAdapter(RunHeader), TypeAdapter(Answer), TypeAdapter(Session), TypeAdapter(End)
+BEGINS = b'{"kind":"header",'
+"""The first bytes of every run's file."""
 
 
 class Edited(BadInput):
@@ -31,7 +33,8 @@ def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> Acc
 
     A last line without its newline is what a killed run leaves behind, and is ignored. Raises BadInput if the file
     cannot be read, holds no run, is of another schema, or is damaged inside; Edited if a line was changed after it was
-    written, or does not belong to the header. Both name the line.
+    written, is not the one that was written after the line before, or does not belong to the header. Both name the
+    line.
     """
     path = Path(path)
     header: RunHeader | None = None
@@ -44,16 +47,21 @@ def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> Acc
         where = f"{path}, line {number}"
         if header is None:
             _is_header(path, value)
-            header, under = _checked(HEADER, where, value, ""), str(value["seal"])
-            items = frozenset(header.items)
+            found, under = _checked(HEADER, where, value, "")
+            header, items = found, frozenset(found.items)
             continue
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind == "session":
-            sessions.append(_checked(SESSION, where, value, under))
+            session, under = _checked(SESSION, where, value, under)
+            sessions.append(session)
+            continue
+        if kind == "end" and sessions:
+            end, under = _checked(END, where, value, under)
+            sessions[-1] = replace(sessions[-1], ended=end.build)
             continue
         if kind != "answer":
             raise BadInput(f"{where} is damaged: it is no answer; the file may hold more than one run.")
-        answer = _checked(ANSWER, where, value, under)
+        answer, under = _checked(ANSWER, where, value, under)
         if problem := _foreign(header, items, answer):
             raise Edited(f"{where}: {problem}; the file was edited, so make the run again in another folder.")
         if not (texts and reasoning):
@@ -96,8 +104,30 @@ def _is_header(path: Path, value: Any) -> None:
         )
 
 
-def _checked(kind: TypeAdapter[Kind], where: str, value: dict[str, Any], under: str) -> Kind:
-    """The record in a line: of the right types, and as it was written."""
+def begun(path: Path) -> RunHeader | None:
+    """The header of a run's file; None where there is no file, or no whole line in it.
+
+    Raises BadInput, as ``load`` does, for a file that is something else, however little of it there is.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(BEGINS))
+            if not start or (start != BEGINS and BEGINS.startswith(start)):
+                return None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}); use another --results folder.") from None
+    for number, value in _whole_lines(path):
+        _is_header(path, value)
+        return _checked(HEADER, f"{path}, line {number}", value, "")[0]
+    if start != BEGINS:
+        raise BadInput(f"{path} holds no accuracy run; name another --results folder, so that it stays as it is.")
+    return None
+
+
+def _checked(kind: TypeAdapter[Kind], where: str, value: dict[str, Any], under: str) -> tuple[Kind, str]:
+    """The record in a line, of the right types and as it was written, and the line's seal."""
     content = {name: found for name, found in value.items() if name not in ("kind", "seal")}
     try:
         # Strict JSON: "yes" is no bool and "1" no number. Fields that a later version adds are ignored.
@@ -111,11 +141,11 @@ def _checked(kind: TypeAdapter[Kind], where: str, value: dict[str, Any], under: 
         ) from None
     if value.get("seal") != seal(under, content):
         raise Edited(
-            f"{where} was edited after it was written: its seal is not that of "
-            f"{'its content' if not under else 'its content under this header'}; restore the file, or make the run "
-            "again in another folder."
+            f"{where} was edited after it was written"
+            f"{', or what stood before it was changed or taken out' if under else ''}: its seal is not that of "
+            "its content there; restore the file, or make the run again in another folder."
         )
-    return record
+    return record, value["seal"]
 
 
 def _foreign(header: RunHeader, items: frozenset[str], answer: Answer) -> str:

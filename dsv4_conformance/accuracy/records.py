@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-SCHEMA = "dsv4-accuracy/2"
+SCHEMA = "dsv4-accuracy/3"
 
 Status = Literal["ok", "truncated", "empty", "no_answer", "filtered", "malformed", "error"]
 """How a request ended. ``ok``: an answer could be read. ``truncated``: the token limit was reached, whatever the text
@@ -33,7 +33,8 @@ class Answer:
     ``item`` is the question's id, ``repeat`` counts from 0. ``request`` is the SHA-256 of the request's body,
     ``prompt`` that of the rendered prompt alone, the same for every repeat, seed and model. ``fallback`` is the
     parser's level: 0 where the answer stood as asked for, -1 where there is none. Token counts are the server's, None
-    where it gave none. ``served`` is the model name in the reply; ``tries`` and ``seconds`` include retries and waits.
+    where it gave none. ``served`` is the model name in the reply, ``system`` its system_fingerprint; ``tries`` and
+    ``seconds`` include retries and waits.
     ``error``: what was wrong with the reply, empty if nothing was.
     """
 
@@ -58,6 +59,7 @@ class Answer:
     served: str = ""
     tries: Whole = 1
     seconds: float = 0.0
+    system: str = ""
 
     def __post_init__(self) -> None:
         if self.correct and self.status != "ok":
@@ -77,7 +79,7 @@ class RunHeader:
     ``observed`` what the probe of the server found and need not be equal. ``url``, ``server`` (what it says of itself:
     its version, the weights it loaded) and ``notes`` (what the user said of it) tell builds apart: answers of another
     one are not added. ``seed`` is the base: repeat r is asked with seed + r. ``items`` are the ids that each repeat
-    must answer.
+    must answer, ``of`` how many questions the whole set has (0: not known).
     """
 
     task: str
@@ -92,6 +94,7 @@ class RunHeader:
     notes: dict[str, str] = field(default_factory=dict)
     url: str = ""
     server: dict[str, str] = field(default_factory=dict)
+    of: Whole = 0
     schema: str = SCHEMA
 
     @property
@@ -110,13 +113,23 @@ class RunHeader:
 class Session:
     """One process's share of a run: whom it asked and when. ``run`` is the same for processes that work together.
 
-    ``build`` as in RunHeader. ``answers``: how many of the run's answers are from it; counted, not in the file.
+    ``build`` as in RunHeader, ``ended`` the same when the process was done, None where it was killed or the server told
+    nothing. ``answers``: how many of the run's answers are from it; counted, not in the file.
     """
 
     run: str
     started: str
     build: dict[str, str]
     answers: int = 0
+    ended: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """What the server said of itself when a session was done."""
+
+    at: str
+    build: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -124,13 +137,18 @@ class AccuracyRun:
     """A run as far as it got: one answer per (item, repeat), the last one written where there are several.
 
     ``sessions``: the processes that asked, the first one first; none for a run that was made in memory.
-    ``seal``: the header's, under which the lines are sealed.
+    ``seal``: that of the last line, under which the next is sealed.
     """
 
     header: RunHeader
     answers: tuple[Answer, ...]
     sessions: tuple[Session, ...] = field(default=(), compare=False)
     seal: str = field(default="", compare=False)
+
+    @property
+    def partial(self) -> bool:
+        """Whether only some questions of the set were asked."""
+        return 0 < len(self.header.items) < self.header.of
 
     def reused(self, run: str) -> int:
         """How many answers are of another run than ``run``."""
@@ -177,10 +195,14 @@ def other_build(ours: dict[str, str], theirs: dict[str, str]) -> list[tuple[str,
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def seal(header: str, content: dict[str, Any]) -> str:
-    """SHA-256 of one line's ``content`` under the header's seal (the header's own: under ""): an edit breaks it."""
+def seal(before: str, content: dict[str, Any]) -> str:
+    """SHA-256 of one line's ``content`` under the seal of the line ``before`` (the header's own: under "").
+
+    An edit breaks it, and so does a line that is taken out, put in or moved; only lines at the end can be missing
+    unnoticed, as after a kill.
+    """
     return hashlib.sha256(
-        (header + json_line(dict(sorted(content.items())))).encode("utf-8", "surrogatepass")
+        (before + json_line(dict(sorted(content.items())))).encode("utf-8", "surrogatepass")
     ).hexdigest()
 
 

@@ -9,8 +9,10 @@ from typing import Any, Literal
 from dsv4_conformance.accuracy.records import EndpointKind
 from dsv4_conformance.accuracy.tasks import CUT
 
-BROKEN_OFF = frozenset({"abort", "error", "cancelled", "timeout"})
+BROKEN_OFF = frozenset({"abort", "error", "cancelled", "timeout", "insufficient_system_resource"})
 """Finish reasons of engines that gave a request up; nothing the model said."""
+MOST_TOKENS = 10**9
+"""No reply is longer."""
 ENDED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn", *CUT})
 """Finish reasons of a reply that came to an end or to the token limit."""
 
@@ -59,7 +61,7 @@ def reply_from(content: bytes, kind: EndpointKind) -> Reply:
     said = choice.get("message") if kind == "chat" else choice
     if not isinstance(said, dict):
         raise Again("the reply's choice has no message")
-    finish_reason = choice.get("finish_reason")
+    finish_reason, strange = _word(choice.get("finish_reason"))
     if finish_reason in BROKEN_OFF:
         raise Again(f"the server broke off the reply (finish_reason {finish_reason})")
     text, parts, problem = _text(said.get("content") if kind == "chat" else said.get("text"))
@@ -71,22 +73,30 @@ def reply_from(content: bytes, kind: EndpointKind) -> Reply:
     elif problem and finish_reason not in CUT:
         odd = "malformed"
     elif finish_reason not in ENDED:
-        odd, problem = "malformed", f"the reply does not say that it came to its end (finish_reason {finish_reason!r})"
+        said_so = strange or repr(finish_reason)
+        odd, problem = "malformed", f"the reply does not say that it came to its end (finish_reason {said_so})"
     usage = _object(value.get("usage"))
     details = _object(usage.get("completion_tokens_details"))
     reasoning_tokens = _count(details.get("reasoning_tokens"))
     return Reply(
-        text=_clean(text),
-        reasoning=_clean(reasoning),
-        finish_reason=finish_reason if isinstance(finish_reason, str) else None,
+        text=clean(text),
+        reasoning=clean(reasoning),
+        finish_reason=finish_reason,
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         reasoning_tokens=_count(usage.get("reasoning_tokens")) if reasoning_tokens is None else reasoning_tokens,
-        served=_clean(str(value.get("model") or "")),
-        system=_clean(str(value.get("system_fingerprint") or "")),
+        served=clean(str(value.get("model") or "")),
+        system=clean(str(value.get("system_fingerprint") or "")),
         odd=odd,
-        told=_clean(problem) if odd else "",
+        told=clean(problem) if odd else "",
     )
+
+
+def _word(value: Any) -> tuple[str | None, str]:
+    """A finish reason that is a text or nothing, and what stands in its place where it is neither."""
+    if value is None or isinstance(value, str):
+        return None if value is None else clean(value), ""
+    return None, json.dumps(value)[:60]
 
 
 def _text(content: Any) -> tuple[str, str, str]:
@@ -109,7 +119,7 @@ def _text(content: Any) -> tuple[str, str, str]:
     return "".join(texts), "".join(thoughts), problem
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Half characters, which JSON can spell and UTF-8 cannot, as question marks."""
     return text.encode("utf-8", "replace").decode()
 
@@ -125,10 +135,10 @@ def _apart(text: str, reasoning: str) -> tuple[str, str]:
 
 
 def json_or_none(content: bytes) -> Any:
-    """The JSON value in ``content``; None if it is not JSON."""
+    """The JSON value in ``content``; None if it is not JSON, or nested so deeply that no reply is."""
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -137,7 +147,9 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A count that can be one; what cannot, such as -1, is not given."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= value <= MOST_TOKENS else None
 
 
 def message(content: bytes) -> str:
@@ -146,4 +158,4 @@ def message(content: bytes) -> str:
     found = value.get("error", value.get("message", value)) if isinstance(value, dict) else None
     found = found.get("message", found) if isinstance(found, dict) else found
     text = str(found) if found is not None else content[:400].decode("utf-8", "replace")
-    return " ".join(text.split())[:200] or "no message"
+    return clean(" ".join(text.split())[:200]) or "no message"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,14 +21,17 @@ from dsv4_conformance.accuracy.client import Endpoint
 from dsv4_conformance.accuracy.fingerprint import fingerprint
 from dsv4_conformance.accuracy.harness import generation_of, lm_eval_without_torch
 from dsv4_conformance.accuracy.journal import Journal
-from dsv4_conformance.accuracy.probe import probe
-from dsv4_conformance.accuracy.progress import Display, Score
-from dsv4_conformance.accuracy.reading import load
+from dsv4_conformance.accuracy.probe import probe, says_now
+from dsv4_conformance.accuracy.progress import Display, Score, Waiting
+from dsv4_conformance.accuracy.reading import begun, load
 from dsv4_conformance.accuracy.records import AccuracyRun, RunHeader
 from dsv4_conformance.accuracy.tasks import TASK_FILES, Task, task, task_file
 from dsv4_conformance.errors import BadInput, HarnessError
 
-BASE_SEED = 1000
+MOST_SEED = 2**53
+"""Seeds are JSON numbers, and some readers of JSON keep them as floats."""
+FRESH = 2**31 - 2**20
+"""Seeds that nobody named are below this: every server takes them, with the repeats added."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,10 @@ class Settings:
     """What to run.
 
     ``generation`` overrides the task file's generation settings, under lm-eval's names; ``limit`` asks the first
-    questions only. ``weights`` is the declared revision and accuracy class, part of the fingerprint; ``notes`` is what
-    else to remember of the server. ``retry_errors`` asks again what got no usable reply in an earlier attempt.
+    questions only. ``seed`` None: that of the run that is gone on with, else a fresh one, so that no cache before the
+    server can answer with what another run was told. ``weights`` is the declared revision and accuracy class, part of
+    the fingerprint; ``notes`` is what else to remember of the server. ``retry_errors`` asks again what got no usable
+    reply in an earlier attempt.
     ``questions`` are the ids of those to ask, all if there are none; such a run has a file of its own. ``same_build``:
     answers from another address or under other notes are of the same build. ``run`` names the run for its sessions.
     ``check`` is shown the header before any question is asked, and may raise.
@@ -47,7 +53,7 @@ class Settings:
     results: Path
     model: str | None = None
     repeats: int = 1
-    seed: int = BASE_SEED
+    seed: int | None = None
     limit: int | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
     weights: str = "undeclared"
@@ -68,6 +74,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInput(f"--{name} is {value}; give 1 or more.")
+        if self.seed is not None and not 0 <= self.seed < MOST_SEED:
+            raise BadInput(f"--seed is {self.seed}; give a whole number from 0 to 2**53 - 1, or leave it out.")
 
 
 @dataclass(frozen=True)
@@ -114,9 +122,12 @@ def run_task(settings: Settings) -> Finished:
         generation = generation_of(file, settings.generation)
         evaluated.set_config("generation_kwargs", generation)
         body = settings_of(generation)
-        found = probe(settings.endpoint, settings.model, body, settings.seed)
-        chosen = _places(settings, [row.id for row in questions.rows])
         path = settings.results / f"{_stem(settings)}.jsonl"
+        chosen = _places(settings, [row.id for row in questions.rows])
+        earlier = begun(path)
+        seed = settings.seed if settings.seed is not None else earlier.seed if earlier else secrets.randbelow(FRESH)
+        with Waiting(f"{wanted.name}: probing {settings.endpoint.address}", quiet=settings.quiet):
+            found = probe(settings.endpoint, settings.model, body, seed)
         count = len(chosen) or min(settings.limit or len(questions.rows), len(questions.rows))
 
         def journal(prompts: Prompts) -> Journal:
@@ -124,7 +135,7 @@ def run_task(settings: Settings) -> Finished:
                 task=wanted.name,
                 model=found.model,
                 endpoint=settings.endpoint.kind,
-                seed=settings.seed,
+                seed=seed,
                 items=tuple(item for item, _ in prompts),
                 fingerprint=fingerprint(
                     wanted,
@@ -141,6 +152,7 @@ def run_task(settings: Settings) -> Finished:
                 notes=dict(settings.notes),
                 url=settings.endpoint.address,
                 server=found.says,
+                of=len(questions.rows),
             )
             if settings.check is not None:
                 settings.check(header)
@@ -151,10 +163,11 @@ def run_task(settings: Settings) -> Finished:
                 settings.endpoint,
                 wanted,
                 found.model,
-                settings.seed,
+                seed,
                 journal,
                 display.add,
                 settings.retry_errors,
+                lambda: says_now(settings.endpoint, found),
             )
             results = lm_eval.simple_evaluate(
                 model=model,

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from dsv4_conformance.accuracy.records import AccuracyRun, Answer, json_line
 
 Counts = NDArray[np.int64]
+UNCOUNTED = 0.005
+"""Share of usable replies that may lack a count of their tokens."""
 _COLUMNS = ("correct", "truncated", "empty", "no_answer", "filtered", "malformed", "errors", "fallback", "reasoned")
 
 
@@ -20,8 +22,8 @@ class Tally:
     """Counts per question over ``repeats`` passes, in the order of the header's items.
 
     ``fallback``: answers read by another rule than the form asked for; ``reasoned``: replies with reasoning.
-    ``tokens``: completion tokens, None if any usable reply came without a count. ``prompts``, ``expected``: of each
-    question, "" where passes disagree. ``passes``: right answers of each pass.
+    ``tokens``: completion tokens of the ``counted`` replies, None if more than 1 in 200 came without a count.
+    ``prompts``, ``expected``: of each question, "" where passes disagree. ``passes``: right answers of each pass.
     """
 
     repeats: int
@@ -35,6 +37,7 @@ class Tally:
     fallback: Counts
     reasoned: Counts
     tokens: Counts | None
+    counted: Counts
     prompts: tuple[str, ...]
     expected: tuple[str, ...]
     passes: tuple[int, ...]
@@ -44,14 +47,19 @@ class Tally:
         """Requests in all."""
         return self.repeats * len(self.correct)
 
+    @property
+    def all_counted(self) -> bool:
+        """Whether every usable reply came with a count of its tokens."""
+        return int(self.counted.sum()) == self.answers - int(self.errors.sum())
+
 
 def tally(run: AccuracyRun, repeats: int) -> Tally:
     """Count the first ``repeats`` passes. Answers that are not there count as nothing; see ``complete_passes``."""
     place = {item: i for i, item in enumerate(run.header.items)}
     n = len(place)
     counts: dict[str, Counts] = {name: np.zeros(n, dtype=np.int64) for name in _COLUMNS}
-    tokens = np.zeros(n, dtype=np.int64)
-    counted = True
+    tokens, counted = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    usable = 0
     prompts: list[set[str]] = [set() for _ in range(n)]
     expected: list[set[str]] = [set() for _ in range(n)]
     passes = [0] * repeats
@@ -64,11 +72,12 @@ def tally(run: AccuracyRun, repeats: int) -> Tally:
         passes[answer.repeat] += answer.correct
         prompts[i].add(answer.prompt)
         expected[i].add(answer.expected)
-        if answer.completion_tokens is not None:
+        usable += answer.status != "error"
+        if answer.status != "error" and answer.completion_tokens is not None:
             tokens[i] += answer.completion_tokens
-        elif answer.status != "error":
-            counted = False
-    rest: dict[str, Any] = {**counts, "tokens": tokens if counted else None}
+            counted[i] += 1
+    enough = int(counted.sum()) >= (1 - UNCOUNTED) * usable
+    rest: dict[str, Any] = {**counts, "tokens": tokens if enough else None, "counted": counted}
     return Tally(
         repeats=repeats,
         prompts=tuple(map(_single, prompts)),

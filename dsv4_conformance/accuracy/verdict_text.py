@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dsv4_conformance.accuracy.decision import Verdict
 from dsv4_conformance.accuracy.gate import Judgement, Moved, Score
 from dsv4_conformance.accuracy.rates import Finding
+from dsv4_conformance.accuracy.records import Session
 
 NAMED = 8
 """Questions named one by one."""
@@ -19,6 +20,7 @@ GATES = {
     "errors": "failed requests",
     "form": "the form of the answers",
     "tokens": "the length of replies",
+    "fresh": "whether replies are new",
 }
 
 ADVICE = {
@@ -29,6 +31,10 @@ ADVICE = {
     "tokens": "look for replies that go round in circles or break off",
 }
 """What to look for in the replies that a gate failed for."""
+UNVERIFIED = "The questions are not verified."
+WIDE = 0.25
+"""Half an interval from which on it says nothing but that more questions are needed."""
+WIDER = " So wide an interval means nothing; ask more questions."
 DULL = ("owned_by", "root", "max_model_len")
 """What a server says of itself that tells builds apart, and that a reader of a verdict need not see."""
 
@@ -39,12 +45,21 @@ def paragraph(judgement: Judgement) -> str:
         return " ".join(_invalid(judgement))
     told = [_headline(judgement, judgement.score), _scores(judgement, judgement.score)]
     told += [_sources(judgement), _meaning(judgement, judgement.score), _could_see(judgement, judgement.score)]
-    told += [*_questions(judgement.score), _others(judgement), *_warnings(judgement), _action(judgement)]
+    told += [
+        *_questions(judgement.score, judgement.verdict),
+        _others(judgement),
+        *_warnings(judgement),
+        _action(judgement),
+    ]
     return " ".join(part for part in told if part)
 
 
 def _task(judgement: Judgement) -> str:
-    return TASKS.get(judgement.golden.task, judgement.golden.task)
+    golden = judgement.golden
+    known = TASKS.get(golden.task, golden.task)
+    if golden.provenance.get("observed data") == UNVERIFIED:
+        return f"{known} with {len(golden.rows):,} questions of your own"
+    return known
 
 
 def _simulated(judgement: Judgement) -> str:
@@ -70,16 +85,41 @@ def _invalid(judgement: Judgement) -> Iterator[str]:
         f"INVALID: {_task(judgement)} of {judgement.candidate!r} cannot be compared with the golden "
         f"{judgement.golden.name!r}, so nothing is said about its accuracy."
     )
+    if _few_passes(judgement):
+        yield f"Too few passes yet: {judgement.invalid[0]}."
+        return
     shown = judgement.invalid[:NAMED]
     more = len(judgement.invalid) - len(shown)
     yield "; ".join(shown) + (f"; and {more} more." if more else ".")
-    if judgement.rule.look(judgement.passes) is None and len(judgement.invalid) == 1:
-        return  # passes are missing and nothing else, and that clause says how to get them
     yield "What to do: mend this and run again; a run that cannot be compared is neither a pass nor a failure."
+
+
+def _few_passes(judgement: Judgement) -> bool:
+    """Whether passes are missing and nothing else; that clause says how to get them."""
+    return judgement.rule.look(judgement.passes) is None and len(judgement.invalid) == 1
 
 
 def _sources(judgement: Judgement) -> str:
     """Whose answers these are: a run may have gone on from a file that another build began."""
+    return " ".join(part for part in (_origin(judgement), _earlier(judgement.sessions)) if part)
+
+
+def _earlier(sessions: tuple[Session, ...]) -> str:
+    """Of several runs that one file pools, how many answers the last one found there."""
+    runs = list(dict.fromkeys(session.run for session in sessions))
+    if len(runs) < 2:
+        return ""
+    total = sum(session.answers for session in sessions)
+    found = sum(session.answers for session in sessions if session.run != runs[-1])
+    since = next(session.started for session in sessions if session.run == runs[-1])
+    asked = f"{total - found:,} were asked then" if total > found else "nothing was asked then"
+    return (
+        f"Look at this: {found:,} of the {total:,} answers were there when the last run began ({since}; {asked}): if "
+        "the server was restarted with another build in between, run again with a --results folder of its own."
+    )
+
+
+def _origin(judgement: Judgement) -> str:
     given = [session for session in judgement.sessions if session.answers]
     if not given:
         return ""
@@ -121,6 +161,7 @@ def _scores(judgement: Judgement, score: Score) -> str:
         f"{_passes(judgement.passes)}, the golden {golden.name!r}{_simulated(judgement)} {_points(score.golden)} % in "
         f"{_passes(golden.runs)}: a difference of {_points(score.difference, sign=True)} points, 95 % interval "
         f"{_points(score.low, sign=True)} to {_points(score.high, sign=True)}."
+        f"{WIDER if score.high - score.low > 2 * WIDE else ''}"
     )
 
 
@@ -160,7 +201,7 @@ def _could_see(judgement: Judgement, score: Score) -> str:
     )
 
 
-def _questions(score: Score) -> Iterator[str]:
+def _questions(score: Score, verdict: Verdict) -> Iterator[str]:
     for word, moved in (("Lost", score.lost), ("Gained", score.gained)):
         if not moved:
             yield f"{word}: no question."
@@ -168,6 +209,8 @@ def _questions(score: Score) -> Iterator[str]:
         names = [_moved(m) for m in moved[:NAMED]]
         more = f", and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
         yield f"{word}: {len(moved)} question{'s' if len(moved) > 1 else ''} ({', '.join(names)}{more})."
+    if verdict == Verdict.PASS and (score.lost or score.gained):
+        yield "So many of each move by chance between two runs of one build; single questions are no finding here."
 
 
 def _moved(moved: Moved) -> str:

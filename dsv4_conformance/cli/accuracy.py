@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,7 +57,10 @@ def run_command(
         float | None, typer.Option(metavar="SECONDS", help="For one request with its retries; 600, aime25 14400.")
     ] = None,
     tries: Annotated[int, typer.Option(metavar="N", help="Tries of a request that fails on the way.")] = 5,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the first pass; the next has N + 1.")] = 1000,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Seed of the first pass; the next has N + 1. A fresh one, if not given."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N questions.")] = None,
     questions: Annotated[
         str | None,
@@ -94,15 +98,18 @@ def run_command(
     Answers of another build, told by address, notes and what the server says of itself, are not gone on with.
 
     Exit code: 0 every request is answered or recorded as an error, 1 the server stopped answering or answered nothing,
-    2 bad input, 7 the server does not think as asked, its replies name several models, or the file was edited.
+    2 bad input, 7 the server does not think as asked, its replies name several models, it was exchanged in mid-run, or
+    the file was edited.
     """
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.run import Settings
-    from dsv4_conformance.accuracy.soundness import other_models
-    from dsv4_conformance.cli.accuracy_text import forewarned, one_by_one, told
+    from dsv4_conformance.accuracy.soundness import problems
+    from dsv4_conformance.cli.accuracy_text import forewarned, one_by_one, told, unlike
 
     chosen = _ids(questions)
     folder = golden or resources.golden_dir()
+    if not folder.is_dir():
+        raise BadInput(f"There is no folder {folder}; name a golden folder with --folder, or leave it out.")
 
     def forewarn(served: str) -> None:
         if not chosen and not limit:
@@ -112,6 +119,8 @@ def run_command(
     def check(header: RunHeader) -> None:
         if model is None:
             forewarn(header.model)
+        if not chosen and not limit and (line := unlike(folder, header)):
+            typer.echo(line, err=True)
 
     settings = Settings(
         task=task,
@@ -135,8 +144,8 @@ def run_command(
         forewarn(model)
     finished = asked(settings)
     say([*told(finished), *(one_by_one(finished) if chosen else ())])
-    if problem := other_models(finished.run):
-        typer.echo(f"dsv4-conformance: INVALID: {problem}.", err=True)
+    if found := list(problems(finished.run)):
+        typer.echo(f"dsv4-conformance: INVALID: {'; '.join(found)}.", err=True)
         return ExitCode.INVALID_COMPARISON
     if finished.score.statuses["error"] == finished.score.answered:
         typer.echo("dsv4-conformance: No request got a usable reply; mend the server, then --retry-errors.", err=True)
@@ -165,12 +174,14 @@ def probe_command(
     from dsv4_conformance.accuracy.bodies import settings_of
     from dsv4_conformance.accuracy.harness import generation_of
     from dsv4_conformance.accuracy.probe import NotAsAsked, probe
+    from dsv4_conformance.accuracy.progress import Waiting
 
     server = _endpoint(endpoint, kind, 8, 2, deadline_of(task))
     overrides = _overrides(thinking, reasoning_effort, temperature, top_p, max_tokens, generation)
     body = settings_of(generation_of(tasks.task_file(tasks.task(task), server.kind), overrides))
     try:
-        found = probe(server, model, body, seed=1000)
+        with Waiting(f"probing {server.address}"):
+            found = probe(server, model, body, seed=secrets.randbelow(2**30))
     except NotAsAsked as error:
         typer.echo(f"dsv4-conformance: {error}", err=True)
         return ExitCode.INVALID_COMPARISON

@@ -11,7 +11,7 @@ from dsv4_conformance.cli.accuracy_asking import reuse
 if TYPE_CHECKING:
     from dsv4_conformance.accuracy.golden_record import Golden
     from dsv4_conformance.accuracy.profiles import Rule
-    from dsv4_conformance.accuracy.records import Answer
+    from dsv4_conformance.accuracy.records import Answer, RunHeader
     from dsv4_conformance.accuracy.run import Finished
 
 NAMED = 8
@@ -22,8 +22,13 @@ def forewarned(folder: Path, model: str, task: str, passes: int) -> Iterator[str
     from dsv4_conformance.accuracy import golden_files
     from dsv4_conformance.accuracy.profiles import load_rules
 
-    golden = golden_files.find(folder, model, task)
-    if golden is None:
+    several = ""
+    try:
+        golden = golden_files.find(folder, model, task)
+    except golden_files.Several as error:
+        golden, several = None, str(error)
+        yield several
+    if golden is None and not several:
         have = [name for name in golden_files.names(folder) if golden_files.load(folder, name).task == task]
         yield (
             f"There is no golden of {model!r} for {task} in {folder / golden_files.FOLDER} (there is "
@@ -33,6 +38,22 @@ def forewarned(folder: Path, model: str, task: str, passes: int) -> Iterator[str
     for profile, rules in load_rules().items():
         if task in rules:
             yield f"{profile}: {_decidable(golden, rules[task], passes)}"
+
+
+def unlike(folder: Path, header: RunHeader) -> str:
+    """A sentence if a run with this header could not be compared with the golden of its model, "" if it could."""
+    from dsv4_conformance.accuracy import golden_files
+    from dsv4_conformance.accuracy.comparable import differing_fields
+    from dsv4_conformance.accuracy.records import AccuracyRun
+
+    try:
+        golden = golden_files.find(folder, header.model, header.task)
+    except golden_files.Several:
+        return ""
+    fields = list(differing_fields(golden, AccuracyRun(header, ()))) if golden is not None else []
+    if golden is None or not fields:
+        return ""
+    return f"Cannot be compared with the golden {golden.name!r}, whatever is answered: {'; '.join(fields[:NAMED])}."
 
 
 def _decidable(golden: Golden | None, rule: Rule, passes: int) -> str:

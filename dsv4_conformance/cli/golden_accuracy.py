@@ -72,6 +72,8 @@ def record(
 
     place = folder or _shipped()
     notes = notes_of(note or [])
+    if not 0 < speed < math.inf:
+        raise BadInput(f"--speed is {speed}; give the server's tokens per second, a number above 0.")
     if passes is not None and passes < 2:
         raise BadInput(f"--passes is {passes}; a golden needs 2 or more, or it has no noise of its own.")
     if run is None:
@@ -94,6 +96,10 @@ def record(
     if verdict and saved.old != saved.new:
         lines.append(textwrap.fill(verdict, 110))
     say(lines)
+    try:
+        golden_files.find(place, new.model, new.task)
+    except golden_files.Several as error:
+        typer.echo(f"dsv4-conformance: {error}", err=True)
     return ExitCode.QUALIFIES
 
 
@@ -172,6 +178,7 @@ def compare(
         raise BadInput(
             f"No golden of {model!r} for {task} is in {place}; name one with --golden ({have}), or record it."
         )
+    golden_files.check(place, reference.name)
     judgement = judge(reference, found, rule_of(profile, task), profile)
     if as_json:
         say([json.dumps(judgement.numbers() | {"paragraph": paragraph(judgement)}, indent=2)])
@@ -222,8 +229,6 @@ def _made(settings: Settings, speed: float, *, yes: bool) -> Path:
     from dsv4_conformance.accuracy.cost import cost_of
     from dsv4_conformance.accuracy.profiles import load_rules
 
-    if not 0 < speed < math.inf:
-        raise BadInput(f"--speed is {speed}; give the server's tokens per second, a number above 0.")
     cost = cost_of(settings.task, settings.repeats, speed=speed)
     typer.echo(f"{settings.task}, {settings.repeats} passes: {cost.sentence()}.")
     for profile, rules in load_rules().items():

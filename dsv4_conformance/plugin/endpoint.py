@@ -49,6 +49,7 @@ def _judged(process: Process, task: str) -> Judged:
     from dsv4_conformance.accuracy.reading import Edited
     from dsv4_conformance.cases.accuracy_case import TASKS
 
+    folder, name = process.settings.options.endpoint.golden_place
     asked, profile = process.settings.options.endpoint, process.settings.profile.name
     answers = answers_folder(process)
     answers.mkdir(parents=True, exist_ok=True)
@@ -60,13 +61,14 @@ def _judged(process: Process, task: str) -> Judged:
                     asked.model,
                     task,
                     profile,
-                    asked.golden or resources.golden_dir(),
+                    folder or resources.golden_dir(),
                     answers,
                     weights=asked.weights,
                     quiet=process.role == "worker",
                     notes=dict(note.split("=", 1) for note in asked.notes),
                     same_build=asked.same_build,
                     run=run_id(process),
+                    name=name,
                 ),
                 run=run_id(process),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from dsv4_conformance.errors import BadInput
@@ -18,10 +19,10 @@ NAMES = ("endpoint", "model", "golden", "answers", "weights")
 class Asked:
     """The server that the user named; ``url`` "" means none.
 
-    ``model``: its name there, None for the one that the golden folder has goldens of. ``golden``: golden folder, None
-    for the shipped one. ``answers``: folder that answers are taken from and kept in, None for a fresh one.
-    ``weights``: declared revision and accuracy class. ``notes``: NAME=TEXT each, which tell the build from others.
-    ``same_build``: answers of another address or other notes are of the same one.
+    ``model``: its name there, None for the one that the golden folder has goldens of. ``golden``: golden folder, or the
+    file of one golden in it, None for the shipped folder. ``answers``: folder that answers are taken from and kept in,
+    None for a fresh one. ``weights``: declared revision and accuracy class. ``notes``: NAME=TEXT each, which tell the
+    build from others. ``same_build``: answers of another address or other notes are of the same one.
     """
 
     url: str = ""
@@ -34,7 +35,7 @@ class Asked:
 
     @property
     def words(self) -> list[str]:
-        """The command line's words for this server, without the prefix dsv4-."""
+        """The command line's words for this server, without the prefix dsv4-; after -- what pytest alone knows."""
         values = {
             "endpoint": self.url or None,
             "model": self.model,
@@ -42,7 +43,17 @@ class Asked:
             "answers": self.answers,
             "weights": None if self.weights == "undeclared" else self.weights,
         }
-        return [word for name, value in values.items() if value is not None for word in (f"--{name}", str(value))]
+        words = [quote(word) for name, v in values.items() if v is not None for word in (f"--{name}", str(v))]
+        after = [quote(word) for note in self.notes for word in ("--dsv4-note", note)]
+        after += ["--dsv4-same-build"] if self.same_build else []
+        return [*words, *(["--", *after] if after else [])]
+
+    @property
+    def golden_place(self) -> tuple[Path | None, str | None]:
+        """Golden folder, and the name of the golden in it where one was named; None for what was not given."""
+        if self.golden is not None and self.golden.suffix == ".json":
+            return self.golden.parent.parent, self.golden.stem
+        return self.golden, None
 
 
 def add_endpoint_options(group: pytest.OptionGroup) -> None:
@@ -53,7 +64,11 @@ def add_endpoint_options(group: pytest.OptionGroup) -> None:
         help="OpenAI-compatible server for the accuracy suite, as in http://HOST:8000/v1 (default: none, not selected)",
     )
     group.addoption("--dsv4-model", metavar="NAME", help="the served model that has goldens (default: the only one)")
-    group.addoption("--dsv4-golden", metavar="DIR", help="golden folder of accuracy runs (default: the shipped one)")
+    group.addoption(
+        "--dsv4-golden",
+        metavar="DIR|FILE",
+        help="golden folder of accuracy runs, or one golden in it, DIR/accuracy/NAME.json (default: the shipped one)",
+    )
     group.addoption(
         "--dsv4-answers",
         metavar="DIR",
@@ -98,7 +113,7 @@ def read_endpoint(config: pytest.Config) -> Asked:
     def path(name: str) -> Path | None:
         return here / Path(present[name]).expanduser() if name in present else None
 
-    return Asked(
+    asked = Asked(
         url=present.get("endpoint", ""),
         model=present.get("model"),
         golden=path("golden"),
@@ -107,3 +122,24 @@ def read_endpoint(config: pytest.Config) -> Asked:
         notes=tuple(notes),
         same_build=same_build,
     )
+    if asked.url and not hasattr(config, "workerinput") and not config.option.collectonly:
+        _look(asked)
+    return asked
+
+
+def _look(asked: Asked) -> None:
+    """Raise BadInput for a server, or answers of an earlier one, that would end the run at its first question."""
+    try:
+        from dsv4_conformance.accuracy.preflight import preflight
+    except ImportError as error:
+        raise BadInput(
+            f"Accuracy runs need lm-eval and aiohttp ({error}); install them with "
+            "`pip install 'dsv4-conformance[accuracy]'`."
+        ) from None
+    from dsv4_conformance import resources
+    from dsv4_conformance.cases.accuracy_case import TASKS
+
+    kept = [asked.answers / f"{task}.jsonl" for task in TASKS] if asked.answers and not asked.same_build else []
+    folder, name = asked.golden_place
+    notes = dict(note.split("=", 1) for note in asked.notes)
+    preflight(asked.url, asked.model, notes, kept, folder or resources.golden_dir(), name, TASKS)

@@ -14,6 +14,7 @@ from dsv4_conformance.plugin.journal import Journal, Result
 from dsv4_conformance.plugin.verdict import order
 from dsv4_conformance.report import escaping
 from dsv4_conformance.status import CHECKED, QUALIFYING, Status
+from dsv4_conformance.suite import ENDPOINT
 
 if TYPE_CHECKING:
     import pytest
@@ -154,6 +155,8 @@ def write_summary(reporter: pytest.TerminalReporter, journal: Journal, path: Pat
             reporter.write_line(text)
     reporter.write_sep("-", "verdict") if verbosity >= 0 else None
     footer = journal.footer
+    if verdicts := accuracy_verdicts(journal.results):
+        reporter.write_line(f"accuracy: {', '.join(verdicts)}", bold=True)
     reporter.write_line(
         escaping.line(footer.verdict), bold=True, green=footer.exit_code == 0, red=footer.exit_code != 0
     )
@@ -165,7 +168,8 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
     failed = [row for row in found if row.failed or row.warned]
     if not failed:
         return
-    reporter.write_sep("=", "what is wrong" if any(row.failed for row in failed) else "what is wasteful")
+    warned = "what to look at" if any(r.surface == ENDPOINT for r in journal.results) else "what is wasteful"
+    reporter.write_sep("=", "what is wrong" if any(row.failed for row in failed) else warned)
     for row in failed:
         reporter.write_line(f"{row.id} {row.title}", bold=True)
         wrong = [r for r in journal.results if r.requirement == row.id and r.status not in _QUIET]
@@ -178,6 +182,12 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
         gaps = Counter(r.reason for r in journal.results if r.requirement == row.id and r.status is Status.NOT_RUN)
         for reason, count in gaps.items():
             reporter.write_line(f"  NOT_RUN {count} case(s): {escaping.line(reason)}", red=True)
+
+
+def accuracy_verdicts(results: Iterable[Result]) -> list[str]:
+    """The verdict on each accuracy task that was judged, as in "gsm8k PASS"."""
+    records = (result.record.get("accuracy") for result in results)
+    return [f"{record['task']} {record['verdict']}" for record in records if isinstance(record, dict)]
 
 
 def paragraphs(results: Iterable[Result]) -> list[str]:

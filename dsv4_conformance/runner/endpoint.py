@@ -72,7 +72,7 @@ def outcome(judged: Judged, gates: tuple[str, ...]) -> dict[str, Any]:
         return {"checked": True, "status_hint": "INVALID", "reason": judged.problem, "metrics": {}}
     told = paragraph(judgement)
     if judgement.score is None:
-        reason = told if gates == ("errors",) else "Not comparable with the golden; INV-133 tells why."
+        reason = told if "errors" in gates else "Not comparable with the golden; INV-133 tells why."
         return {"checked": True, "status_hint": "INVALID", "reason": reason, "metrics": {}}
     found = [finding for finding in judgement.findings if finding.gate in gates]
     worst = max(found, key=lambda finding: (finding.verdict, finding.warns))
@@ -83,7 +83,7 @@ def outcome(judged: Judged, gates: tuple[str, ...]) -> dict[str, Any]:
         "reason": told if gates == ("score",) else "" if passed and not worst.warns else f"{worst.sentence}.",
         "metrics": {f"{f.gate}_{name}": value for f in found for name, value in f.numbers.items()},
     }
-    if gates == ("errors",) and passed and judged.reused:
+    if "errors" in gates and passed and judged.reused:
         record |= {"status_hint": "WARN", "reason": _reused(judged, judgement)}
     if gates == ("score",):
         record["accuracy"] = judgement.numbers() | {"paragraph": told}

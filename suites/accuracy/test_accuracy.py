@@ -30,8 +30,8 @@ def test_replies_hold_an_answer_that_can_be_read(subject: EndpointSubject, case:
 
 @requirement("INV-133", on=SERVER, cases="accuracy_tasks")
 def test_a_server_answers_what_it_is_asked_as_it_is_asked(subject: EndpointSubject, case: AccuracyCase) -> None:
-    """INV-133: fingerprint, completeness, thinking, seeds, and the rate of requests without a usable reply."""
-    subject.judge(case, "errors")
+    """INV-133: fingerprint, completeness, thinking, seeds, fresh replies, the rate of requests without a usable one."""
+    subject.judge(case, "errors", "fresh")
 
 
 @requirement("INV-134", on=SERVER, cases="accuracy_tasks")

@@ -55,7 +55,7 @@ def _answer(who: str, item: str, repeat: int, right: bool, status: str, tokens: 
         prompt_tokens=10,
         completion_tokens=None if status == "error" else tokens,
         reasoning_tokens=0,
-        text="" if status in ("empty", "error") else f"pass {repeat}: #### {18 if right else 19}",
+        text="" if status in ("empty", "error") else f"{who}, pass {repeat}: #### {18 if right else 19}",
         reasoning="",
         error="500" if status == "error" else "",
         prompt=f"hash of {item}",

@@ -33,7 +33,7 @@ class Ended:
 
 def run(capsys: pytest.CaptureFixture[str], url: str, results: Path, *words: str) -> Ended:
     asked = ["accuracy", "run", "--endpoint", url, "--results", str(results), "--unverified-data", "--quiet"]
-    return Ended(capsys, *asked, "--concurrency", "4", *words)
+    return Ended(capsys, *asked, "--concurrency", "4", "--seed", "1000", *words)
 
 
 def test_a_run_says_what_it_asked_and_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

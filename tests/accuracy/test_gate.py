@@ -167,11 +167,19 @@ def test_a_golden_is_not_compared_with_its_own_answers() -> None:
     assert (found.verdict, found.exit_code) == (Verdict.INVALID, ExitCode.INVALID_COMPARISON)
     assert "answers: pass 1, 2, 3, 4 of this run is the golden's own" in found.invalid[0]
     again = replace(run, answers=tuple(replace(a, seconds=a.seconds + 1) for a in run.answers))
-    assert verdict(again, golden=own).verdict == Verdict.PASS, "the same words at another time are another run's"
+    found = verdict(again, golden=own)
+    assert found.verdict == Verdict.INVALID, "a cache gives the same words at another time"
+    assert "1,600 of 1,600 replies are byte for byte the golden's, where chance makes 0 %" in found.invalid[0]
+    few = replace(run, answers=tuple(replace(a, text=a.text + "." * (a.item > "q12")) for a in again.answers))
+    assert verdict(few, golden=own).verdict == Verdict.PASS, "3 % of the words again, none of the times"
     mixed = replace(run, answers=(*run.answers[:N], *again.answers[N:]))
     assert "pass 1 of this run" in verdict(mixed, golden=own).invalid[0]
     one = replace(run, answers=tuple(a for a in run.answers if a.repeat == 0))
     assert verdict(one, golden=own).verdict == Verdict.INVALID
+    removed = {("q7", r): a for r, a in enumerate(again.answers[7::N])}
+    filled = tuple(removed.get(a.key, a) for a in run.answers)
+    found = verdict(replace(run, answers=filled), golden=own)
+    assert "answers: 1,596 of 1,600 are the golden's own, to the time they took" in found.invalid[0]
 
 
 def test_replies_of_several_models_are_no_run_of_one() -> None:
@@ -241,8 +249,13 @@ def test_length_warns_or_fails_as_the_profile_says() -> None:
         soft, hard = verdict(candidate(tokens=tokens)), verdict(candidate(tokens=tokens), strict)
         assert (soft.verdict == Verdict.PASS, bool(soft.warns)) == (True, warns), tokens
         assert (hard.verdict == Verdict.FAIL) == fails, tokens
-    uncounted = verdict(candidate(tokens=None), strict)
+    uncounted = verdict(candidate(tokens=None))
     assert uncounted.verdict == Verdict.PASS and uncounted.warns[0].gate == "tokens"
+    uncounted = verdict(candidate(tokens=None), strict)
+    assert uncounted.verdict == Verdict.INVALID and "replies come without completion_tokens" in uncounted.invalid[0]
+    one = changed(candidate(tokens=112), "q0", 0, completion_tokens=None)
+    assert verdict(one, strict).verdict == Verdict.FAIL, "one reply without a count hides nothing"
+    assert verdict(changed(candidate(), "q0", 0, completion_tokens=None), strict).verdict == Verdict.PASS
 
 
 def test_length_that_may_be_noise_warns_only() -> None:

@@ -94,7 +94,9 @@ def test_what_cannot_be_compared_is_found_before_anything_is_asked(
 
 
 def test_overrides_are_those_that_differ() -> None:
-    made = made_golden([[1, 1]], fingerprint={"temperature": "0.5", "max_tokens": "9", "effort": "max", "weights": "x"})
+    made = made_golden(
+        [[1, 1]] * 3, fingerprint={"temperature": "0.5", "max_tokens": "9", "effort": "max", "weights": "x"}
+    )
     defaults = {"temperature": 1.0, "max_tokens": 9, "top_p": 0.9}
     assert obtaining.asked_like(made, defaults) == {"temperature": 0.5, "effort": "max", "top_p": None}
 

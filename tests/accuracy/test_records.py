@@ -200,8 +200,8 @@ def test_damage_inside_names_the_line(tmp_path: Path) -> None:
 def test_other_schemas_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     write(path)
-    path.write_text(path.read_text().replace("dsv4-accuracy/2", "dsv4-accuracy/3"))
-    with pytest.raises(BadInput, match="has schema 'dsv4-accuracy/3'"):
+    path.write_text(path.read_text().replace("dsv4-accuracy/3", "dsv4-accuracy/4"))
+    with pytest.raises(BadInput, match="has schema 'dsv4-accuracy/4'"):
         load(path)
     for content in ("", '{"kind":"footer"}\n', "[]\n"):
         path.write_text(content)
@@ -219,7 +219,7 @@ def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
         kind, content = line.pop("kind"), {**line, "later": 1}
         content.pop("seal")
         lines.append({"kind": kind, **content, "seal": seal(under, content)})
-        under = under or lines[0]["seal"]
+        under = lines[-1]["seal"]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert load(path) == AccuracyRun(HEADER, (answer("a"),))
 
