@@ -94,8 +94,7 @@ def complete() -> Iterator[None]:
             raise misfit(f"there is no module {error.name}") from None
         raise BadInput(
             f"implementation 'sglang' finds sglang {release.version()} without the module {name!r}, which it imports; "
-            "install what it needs with `pip install 'dsv4-conformance[sglang]'` and the second command that "
-            "docs/engines.md gives."
+            "install what it needs with `pip install 'dsv4-conformance[sglang]'`."
         ) from None
     except (ImportError, AttributeError, OSError, RuntimeError, ValueError) as error:
         raise misfit(" ".join(str(error).split()) or type(error).__name__) from None
