@@ -131,7 +131,7 @@ class Journal:
 
 
 def same_build(path: Path, known: list[dict[str, str]], build: dict[str, str]) -> None:
-    """Raise BadInput, naming the fields, if the answers in ``path`` are of the builds ``known`` and not of ``build``."""
+    """Raise BadInput, naming the fields, if the answers in ``path`` are of the builds ``known``, not of ``build``."""
     if build not in known:
         told = _told(other_build(known[-1], build))
         raise BadInput(

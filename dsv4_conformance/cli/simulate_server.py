@@ -30,6 +30,9 @@ def simulate_server(
     rename_after: Annotated[
         int | None, typer.Option(metavar="N", help="Answers until replies name another model.")
     ] = None,
+    upgrade_after: Annotated[
+        int | None, typer.Option(metavar="N", help="Answers until it tells another version of itself.")
+    ] = None,
     drop: Annotated[float, typer.Option(metavar="POINTS", help="Points of score less, evenly.")] = 0.0,
     drop_unstable: Annotated[float, typer.Option(metavar="POINTS", help="Points less, on undecided questions.")] = 0.0,
     broken: Annotated[int, typer.Option(metavar="N", help="Questions that passed and never do.")] = 0,
@@ -98,6 +101,7 @@ def simulate_server(
         template=template,
         version=engine_version,
         rename_after=rename_after,
+        upgrade_after=upgrade_after,
     )
     _serve(behaviour, host, port, task or [], verify=not unverified_data)
     return ExitCode.QUALIFIES

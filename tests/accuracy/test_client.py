@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dsv4_conformance.accuracy.client import Client, Endpoint, _retry_after
-from dsv4_conformance.accuracy.replies import Again, Reply, reply_from
+from dsv4_conformance.accuracy.records import json_line
+from dsv4_conformance.accuracy.replies import Again, Reply, message, reply_from
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
 from dsv4_conformance.accuracy.tasks import gsm8k_prompt
 from dsv4_conformance.errors import BadInput
@@ -217,3 +218,33 @@ def test_the_key_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
             return client._session.headers["Authorization"]
 
     assert asyncio.run(run()) == "Bearer secret"
+
+
+def test_one_bad_reply_ends_no_run() -> None:
+    """Each of these once ended a run with a traceback, or made its file unreadable."""
+    for reason, told in (({"type": "stop"}, '{"type": "stop"}'), (["stop"], '["stop"]'), (7, "7")):
+        reply = reply_from(content({"content": "#### 1"}, finish_reason=reason), "chat")
+        assert (reply.odd, reply.finish_reason) == ("malformed", None) and told in reply.told
+    for raw in (
+        content({"content": "a"}).replace(b'"stop"', b'"\\ud800"'),
+        content({"content": "a\ud800"}).replace(b'"m"', b'"\\udc00"'),
+        b'{"choices": [{"message": {"content": [{"\\ud800": 1}]}, "finish_reason": "stop"}]}',
+    ):
+        reply = reply_from(raw, "chat")
+        json_line([reply.text, reply.served, reply.finish_reason, reply.told]).encode()
+    message(b'{"error": {"message": "bad \\ud83d text"}}').encode()
+    with pytest.raises(Again, match="no JSON object"):
+        reply_from(b"[" * 200_000, "chat")
+    with pytest.raises(Again, match="broke off the reply"):
+        reply_from(content({"content": "3 + "}, finish_reason="insufficient_system_resource"), "chat")
+
+
+@pytest.mark.parametrize("count", [-1, 10**30, True, "7", 1.5])
+def test_a_count_that_cannot_be_is_not_given(count: Any) -> None:
+    raw = json.loads(content({"content": "a"})) | {"usage": {"completion_tokens": count, "prompt_tokens": count}}
+    reply = reply_from(json.dumps(raw).encode(), "chat")
+    assert (reply.completion_tokens, reply.prompt_tokens) == (None, None)
+
+
+def test_dates_that_no_clock_shows() -> None:
+    assert _retry_after({"Retry-After": "Mon, 01 Jan 0001 00:00:00 -0000"}) in (None, 0.0)

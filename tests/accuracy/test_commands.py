@@ -169,6 +169,9 @@ def test_what_can_be_decided_is_said_before_anything_is_asked(
         (["--generation", '{"temperature": 1}', "--temperature", "0"], "an option sets it as well"),
         (["--note", "a=1", "--note", "a=2"], "--note a is given twice"),
         (["--note", "=2"], "--note is '=2'"),
+        (["--seed", "-5"], "--seed is -5; give a whole number"),
+        (["--folder", "/nonexistent"], "There is no folder /nonexistent; name a golden folder"),
+        (["--deadline", "1e-9"], "no reply within 1e-09 s"),
     ],
 )
 def test_words_that_make_no_sense(
@@ -207,6 +210,23 @@ def test_recording_from_a_server_that_fails(tmp_path: Path, capsys: pytest.Captu
         ended = record(capsys, url, tmp_path, "--yes", "--passes", "3")  # 72 requests
     assert ended.code == 1, ended.err
     assert "The server stopped answering (HTTP 503" in ended.err
+
+
+def test_what_cannot_be_compared_is_said_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(Behaviour()) as (url, _):
+        assert run(capsys, url, tmp_path / "g", "--repeats", "2").code == 0
+        recorded = Ended(
+            capsys, "golden", "record", str(tmp_path / "g/gsm8k.jsonl"), "--folder", str(tmp_path), "--speed", "0"
+        )
+        assert recorded.code == 2 and "--speed is 0" in recorded.err
+        assert Ended(capsys, "golden", "record", str(tmp_path / "g/gsm8k.jsonl"), "--folder", str(tmp_path)).code == 0
+        folder = ["--folder", str(tmp_path)]
+        warmer = run(capsys, url, tmp_path / "a", *folder, "--temperature", "0.5")
+        told = "Cannot be compared with the golden 'simulated.gsm8k', whatever is answered: fingerprint.temperature is"
+        assert told in warmer.err
+        assert "Cannot be compared" not in run(capsys, url, tmp_path / "b", *folder).err
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from dsv4_conformance.accuracy import golden_files
 from dsv4_conformance.accuracy.golden_change import change
 from dsv4_conformance.accuracy.golden_record import Golden, golden_of, parse
 from dsv4_conformance.accuracy.item_model import MODELS
+from dsv4_conformance.accuracy.obtaining import NoGolden, golden_for
+from dsv4_conformance.cli import main
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.golden import changelog, manifest
+from dsv4_conformance.plugin.endpoint_options import Asked
 
-from .made import FINGERPRINT, changed, golden, matrix, run_of
+from .made import FINGERPRINT, changed, golden, matrix, run_of, written
 
 RIGHT = np.array([[1, 1, 1, 1], [1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0]])
 
@@ -244,3 +247,49 @@ def test_the_shipped_goldens_are_sound_and_named_as_simulated() -> None:
         "simulated.gsm8k": ("gsm8k", 8, 1319),
     }
     assert all(g.simulated == name.startswith("simulated.") for name, g in found.items())
+
+
+def test_a_full_disk_leaves_the_old_golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden_files.save(tmp_path, golden(RIGHT), None)
+    before = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    really = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if manifest.NAME in path.name:
+            really(path, content[:10])
+            raise OSError(28, "No space left on device", str(path))
+        return really(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(BadInput, match="cannot be written"):
+        golden_files.save(tmp_path, golden(RIGHT[::-1]), "another one")
+    assert {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_what_was_edited_is_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An edit that mends the content's hash as well is seen by the manifest alone."""
+    golden_files.save(tmp_path, golden(RIGHT), None)
+    (tmp_path / "accuracy" / "reference.json").write_text(golden(RIGHT[::-1]).text())
+    golden_files.load(tmp_path, "reference")
+    with pytest.raises(BadInput, match=r"was edited: its SHA-256 is not the one in MANIFEST\.json; nothing is judged"):
+        golden_for(tmp_path, "golden model", "gsm8k")
+    made = written(run_of(RIGHT), tmp_path / "run.jsonl")
+    with pytest.raises(SystemExit) as ended:
+        main(["golden", "compare", str(made), "--golden", "reference", "--folder", str(tmp_path)])
+    assert ended.value.code == 2 and "was edited" in capsys.readouterr().err
+
+
+def test_of_several_goldens_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_files.save(tmp_path, golden(RIGHT), None)
+    made = written(run_of(RIGHT, model="golden model"), tmp_path / "run.jsonl")
+    with pytest.raises(SystemExit) as ended:
+        main(["golden", "record", str(made), "--name", "other", "--folder", str(tmp_path)])
+    assert ended.value.code == 0
+    assert "several goldens of 'golden model' for gsm8k: other, reference; name one with" in capsys.readouterr().err
+    with pytest.raises(golden_files.Several):
+        golden_for(tmp_path, "golden model", "gsm8k")
+    file = Asked(golden=tmp_path / "accuracy" / "reference.json")
+    assert golden_for(tmp_path, "golden model", "gsm8k", file.golden_place[1]).name == "reference"
+    assert file.golden_place[0] == tmp_path and Asked(golden=tmp_path).golden_place == (tmp_path, None)
+    with pytest.raises(NoGolden, match="is of gsm8k, and not of aime25"):
+        golden_for(tmp_path, "golden model", "aime25", "reference")

@@ -41,7 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Rule:
 def recorded(folder: Path, **settings: Any) -> Golden:
     with served(SOUND) as (url, _):
         run = run_task(
-            Settings("gsm8k", endpoint(url), folder / "g", repeats=4, verify=False, quiet=True, **settings)
+            Settings("gsm8k", endpoint(url), folder / "g", repeats=4, verify=False, quiet=True, seed=1000, **settings)
         ).run
     golden = golden_of(run, 4, "reference", {}, simulated=True)
     golden_files.save(folder, golden, None)
@@ -51,7 +51,8 @@ def recorded(folder: Path, **settings: Any) -> Golden:
 def judged(behaviour: Behaviour, folder: Path, **other: Any) -> tuple[Judgement, Any]:
     with served(behaviour) as (url, server):
         found = obtaining.judgement_of(
-            url, behaviour.model, "gsm8k", "pre-merge", folder, folder / "answers", quiet=True, verify=False, **other
+            *(url, behaviour.model, "gsm8k", "pre-merge", folder, folder / "answers"),
+            **{"quiet": True, "verify": False, "seed": 1000, **other},
         )
     return found, server
 

@@ -42,3 +42,21 @@ def test_quiet_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     with Display("gsm8k", 4, stream=stream) as display:
         display.add(answer("a"), True)
     assert stream.getvalue().startswith("gsm8k: 1 of 4, 100.00 % right")
+
+
+def test_a_server_that_hangs_is_not_met_with_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "WAIT_EVERY_S", 0.01)
+    stream = io.StringIO()
+    with Display("gsm8k", 4, stream=stream) as display:
+        until = time.monotonic() + 5
+        while stream.getvalue().count("\n") < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        display.add(answer("a"), True)
+        time.sleep(0.05)
+        lines = stream.getvalue().splitlines()
+        time.sleep(0.05)
+        assert stream.getvalue().splitlines() == lines, "after the first reply it is over"
+    assert set(lines) == {"gsm8k: waiting for the first reply, 0 s"}
+    with progress.Waiting("probing", quiet=True, stream=stream):
+        time.sleep(0.05)
+    assert stream.getvalue().splitlines() == lines

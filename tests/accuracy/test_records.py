@@ -1,11 +1,13 @@
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsv4_conformance.accuracy.journal import Journal
-from dsv4_conformance.accuracy.reading import load
+from dsv4_conformance.accuracy.reading import Edited, load
 from dsv4_conformance.accuracy.records import AccuracyRun, Answer, RunHeader, differing, fingerprint_hash, seal
 from dsv4_conformance.errors import BadInput
 
@@ -245,3 +247,64 @@ def test_without_texts_empty_stays_empty_and_equal_stays_equal(tmp_path: Path) -
 def test_only_a_whole_answer_can_be_correct() -> None:
     with pytest.raises(ValueError, match="cannot be correct"):
         answer("a", status="truncated")
+
+
+def test_a_line_that_is_taken_out_or_put_in_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, answer("a"), answer("b", correct=False, answer="8"), answer("a", 1), answer("b", 1))
+    lines = path.read_text().splitlines(keepends=True)
+    for changed, named in (
+        ([*lines[:3], *lines[4:]], 4),  # the wrong answer is asked again
+        ([*lines[:2], lines[3], lines[2], *lines[4:]], 3),
+        ([*lines[:4], lines[2], *lines[4:]], 5),
+        ([lines[0], *lines[2:]], 2),
+    ):
+        path.write_text("".join(changed))
+        with pytest.raises(Edited, match=f"line {named} was edited"):
+            write(path, answer("b"))
+    path.write_text("".join(lines[:4]))  # what a kill leaves
+    write(path, answer("a", 1))
+    assert [one.key for one in load(path).answers] == [("a", 0), ("b", 0), ("a", 1)]
+
+
+def test_a_full_disk_is_one_sentence_and_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.jsonl"
+    really = os.write
+    with Journal(path, HEADER) as journal:
+        journal.append(answer("a"))
+        room = [40]
+
+        def write_some(file: int, content: memoryview) -> int:
+            if not room[0]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            done = really(file, content[: room[0]])
+            room[0] = 0
+            return done
+
+        monkeypatch.setattr(os, "write", write_some)
+        with pytest.raises(BadInput, match=r"cannot be written \(No space left on device\); make room"):
+            journal.append(answer("b"))
+        monkeypatch.setattr(os, "write", really)
+        assert path.read_bytes().endswith(b"}\n"), "no half line is left"
+        journal.append(answer("b"))
+    assert [one.item for one in load(path).answers] == ["a", "b"]
+
+
+def test_a_run_that_was_killed_before_its_first_answer_binds_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, header=BUILD)
+    other = replace(BUILD, notes={"commit": "b2"}, seed=7)
+    write(path, answer("a", seed=7), header=other)
+    assert load(path).header == other
+
+
+def test_what_the_server_says_at_the_end_is_kept_with_its_session(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Journal(path, BUILD, "first") as journal:
+        journal.append(answer("a"))
+        journal.end({"version": "0.10"})
+    with Journal(path, BUILD, "second") as journal:
+        journal.visited()
+    first, second = load(path).sessions
+    assert first.ended == BUILD.build | {"the server's version": "0.10"} and second.ended is None
+    assert (first.answers, second.answers, second.run) == (1, 0, "second")

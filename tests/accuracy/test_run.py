@@ -8,12 +8,15 @@ import pytest
 
 from dsv4_conformance.accuracy import data
 from dsv4_conformance.accuracy.client import Endpoint
+from dsv4_conformance.accuracy.golden_record import golden_of
 from dsv4_conformance.accuracy.harness import lm_eval_without_torch
 from dsv4_conformance.accuracy.probe import NotAsAsked
 from dsv4_conformance.accuracy.pump import ServerGone
 from dsv4_conformance.accuracy.reading import Edited, load
+from dsv4_conformance.accuracy.records import fingerprint_hash
 from dsv4_conformance.accuracy.run import Finished, Settings, run_task
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
+from dsv4_conformance.accuracy.soundness import problems
 from dsv4_conformance.errors import BadInput
 from tests.accuracy.served import AIME, GSM8K, endpoint, served
 
@@ -246,7 +249,52 @@ def test_an_altered_file_is_noticed(results: Path) -> None:
             run(endpoint(url), results)
 
 
+def test_every_run_has_seeds_of_its_own_and_keeps_them_when_it_goes_on(results: Path) -> None:
+    with served(Behaviour()) as (url, server):
+        first = run(endpoint(url), results / "1", seed=None).run
+        other = run(endpoint(url), results / "2", seed=None).run
+        assert len(server.asked) == 2 * GSM8K, "no two runs send a request twice, which a cache could answer"
+        again = run(endpoint(url), results / "1", seed=None, repeats=2).run
+        assert len(server.asked) == 3 * GSM8K and set(server.asked.values()) == {1}
+    assert first.header.seed == again.header.seed != other.header.seed
+    assert {a.seed for a in again.answers} == {first.header.seed, first.header.seed + 1}
+    assert fingerprint_hash(first.header.fingerprint) == fingerprint_hash(other.header.fingerprint)
+
+
+def test_a_server_that_is_exchanged_in_mid_run_is_found_at_its_end(results: Path) -> None:
+    with served(Behaviour(upgrade_after=10)) as (url, _):
+        made = run(endpoint(url), results, repeats=2).run
+    (told,) = problems(made)
+    assert (
+        "the server's version was simulated 1 when asking began" in told and "was simulated 1.1 when it ended" in told
+    )
+    with pytest.raises(BadInput, match="a golden is of one model and build"):
+        golden_of(made, 2, "g", {}, simulated=True)
+
+
+def test_a_run_of_some_questions_is_no_golden(results: Path) -> None:
+    with served(Behaviour()) as (url, _):
+        some = run(endpoint(url), results, limit=5, repeats=2).run
+    assert some.partial and list(problems(some)) == []
+    with pytest.raises(BadInput, match="asked 5 of the 24 questions of gsm8k"):
+        golden_of(some, 2, "g", {}, simulated=True)
+
+
+def test_a_file_of_something_else_is_left_as_it_is(results: Path) -> None:
+    results.mkdir()
+    path = results / "gsm8k.jsonl"
+    with served(Behaviour()) as (url, server):
+        for content in ('{"my":"precious"}', '{"problem": "1 + 1"}\n{"problem": "torn', "\n"):
+            path.write_text(content)
+            with pytest.raises(BadInput, match=r"holds no accuracy run|is not JSON"):
+                run(endpoint(url), results)
+            assert path.read_text() == content and not server.asked
+
+
 def test_unusable_settings(results: Path) -> None:
+    for seed in (-5, 10**22):
+        with pytest.raises(BadInput, match=f"--seed is {seed}; give a whole number"):
+            run(Endpoint("http://h"), results, seed=seed)
     for name in ("repeats", "limit"):
         with pytest.raises(BadInput, match=f"--{name} is 0"):
             run(Endpoint("http://h"), results, "gsm8k", **{name: 0})

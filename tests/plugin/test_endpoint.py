@@ -178,12 +178,27 @@ def test_words_that_make_no_sense_are_refused(tmp_path: Path, words: list[str], 
     assert ran.code == 2 and sentence in ran.out
 
 
+@pytest.mark.parametrize("words", [[], ["-n", "2"]], ids=["one process", "two workers"])
+def test_what_would_end_a_run_at_its_first_question_ends_it_before_it_begins(tmp_path: Path, words: list[str]) -> None:
+    ran = Ran(tmp_path, *NAMED, *words, verdict="NOBODY")
+    assert ran.code == 2 and not ran.folder.exists()
+    assert ran.out.strip().startswith("dsv4-conformance: No server answers at http://127.0.0.1:9/v1/models")
+    assert ran.out.strip().count("\n") == 0
+    other = tmp_path / "g"
+    (other / "accuracy").mkdir(parents=True)
+    (other / "accuracy" / "edited.json").write_text("{}")
+    ran = Ran(tmp_path, *NAMED, "--dsv4-golden", str(other), *words, verdict="NOBODY")
+    assert ran.code == 2 and "edited.json has format None" in ran.out and ran.out.strip().count("\n") == 0
+
+
 def test_the_record_holds_the_numbers(tmp_path: Path) -> None:
-    ran = Ran(tmp_path, *NAMED, verdict="FAIL")
+    note = ["--dsv4-note", "commit=a b"]
+    ran = Ran(tmp_path, *NAMED, *note, verdict="FAIL")
     results = read_journal(ran.folder / "journal.jsonl").results
     (record,) = (r.record for r in results if r.requirement == "INV-130" and "gsm8k" in r.nodeid)
     accuracy = json.loads(json.dumps(record))["accuracy"]
     assert (accuracy["verdict"], accuracy["golden"]["name"]) == ("FAIL", "reference")
     assert accuracy["score"]["difference"] == pytest.approx(-0.125) and len(accuracy["score"]["lost"]) == 50
     reproducer = next(r.reproducer for r in results if r.requirement == "INV-130")
-    assert reproducer.endswith("--endpoint http://127.0.0.1:9/v1 --model m")
+    assert reproducer.endswith("--endpoint http://127.0.0.1:9/v1 --model m -- --dsv4-note 'commit=a b'")
+    assert "accuracy: gsm8k FAIL, aime25 FAIL\n" in ran.out

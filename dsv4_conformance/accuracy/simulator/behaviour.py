@@ -40,8 +40,8 @@ class Behaviour:
     half), ``error_body`` (an error in an HTTP 200), ``hang_up`` (connection closed), ``stall`` (``stall_s`` late).
     ``refuse``: questions that always get HTTP 400. ``down_after`` that many answers everything is HTTP 503.
 
-    Identity: ``model`` name, another one after ``rename_after`` answers; ``version`` of the engine;
-    ``template`` is a name, and another name another token count of every prompt.
+    Identity: ``model`` name, another one after ``rename_after`` answers; ``version`` of the engine, another one after
+    ``upgrade_after`` answers; ``template`` is a name, and another name another token count of every prompt.
     """
 
     drop: float = 0.0
@@ -75,12 +75,13 @@ class Behaviour:
     template: str = "v1"
     version: str = "1"
     rename_after: int | None = None
+    upgrade_after: int | None = None
 
     def __post_init__(self) -> None:
         for name in RATES:
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(f"--{name.replace('_', '-')} is {getattr(self, name)}; give a share from 0 to 1.")
-        counts = ("mean_tokens", "down_after", "rename_after", "reasoning_chars", "stream")
+        counts = ("mean_tokens", "down_after", "rename_after", "upgrade_after", "reasoning_chars", "stream")
         for name in ("drop", "drop_unstable", "broken", "stall_s", "latency_s", *counts):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:  # true for nan

@@ -50,7 +50,9 @@ class Server:
         return {"id": self.behaviour.model, "object": "model", "owned_by": "dsv4-conformance"}
 
     async def _version(self, request: web.Request) -> web.Response:
-        return web.json_response({"version": f"simulated {self.behaviour.version}"})
+        behaviour = self.behaviour
+        upgraded = behaviour.upgrade_after is not None and sum(self.answered.values()) >= behaviour.upgrade_after
+        return web.json_response({"version": f"simulated {behaviour.version}{'.1' if upgraded else ''}"})
 
     async def _counts(self, request: web.Request) -> web.Response:
         return web.json_response(
@@ -99,8 +101,8 @@ class Server:
     def _thinks(self, body: dict[str, Any]) -> bool:
         if self.behaviour.ignore_thinking or self.behaviour.always_thinking:
             return self.behaviour.always_thinking
-        switches = body.get("chat_template_kwargs") or {}
-        return bool(switches.get("thinking", switches.get("enable_thinking", False)))
+        switches = body.get("chat_template_kwargs")
+        return isinstance(switches, dict) and bool(switches.get("thinking", switches.get("enable_thinking", False)))
 
     async def _fault(self, question: Question, key: str, request: web.Request) -> web.StreamResponse | None:
         behaviour, attempt = self.behaviour, self.asked[key]
