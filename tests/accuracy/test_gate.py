@@ -29,6 +29,9 @@ def reference(**how: Any) -> Golden:
     return golden(right, **how)
 
 
+REFERENCE = reference()
+
+
 def candidate(lost: int = 0, passes: int = 1, **how: Any) -> AccuracyRun:
     right = np.ones((N, passes), dtype=np.int64)
     right[390 - lost :] = 0
@@ -36,7 +39,7 @@ def candidate(lost: int = 0, passes: int = 1, **how: Any) -> AccuracyRun:
 
 
 def verdict(run: AccuracyRun, rule: Rule = RULE, golden: Golden | None = None) -> Judgement:
-    return judge(golden or reference(), run, rule, "pre-merge")
+    return judge(golden or REFERENCE, run, rule, "pre-merge")
 
 
 def test_the_same_answers_pass() -> None:

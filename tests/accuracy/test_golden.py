@@ -16,6 +16,7 @@ from dsv4_conformance.accuracy.golden_record import Golden, golden_of, parse
 from dsv4_conformance.accuracy.item_model import MODELS
 from dsv4_conformance.accuracy.obtaining import NoGolden, golden_for
 from dsv4_conformance.cli import main
+from dsv4_conformance.cli.accuracy_text import forewarned
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.golden import changelog, manifest
 from dsv4_conformance.plugin.endpoint_options import Asked
@@ -57,7 +58,7 @@ def test_noise_by_hand() -> None:
 def test_the_measured_noise_is_that_of_the_item_model() -> None:
     rng = np.random.default_rng(0)
     model = MODELS["gsm8k"]
-    found = [golden(matrix(rng, p, 8)).noise["pass_sd"] for p in model.draw(rng, 5)]
+    found = [golden(matrix(rng, p, 8)).noise["pass_sd"] for p in model.draw(rng, 2)]
     assert np.mean(found) == pytest.approx(model.noise_of_a_pass(), rel=0.05)
 
 
@@ -286,6 +287,8 @@ def test_of_several_goldens_one_is_named(tmp_path: Path, capsys: pytest.CaptureF
         main(["golden", "record", str(made), "--name", "other", "--folder", str(tmp_path)])
     assert ended.value.code == 0
     assert "several goldens of 'golden model' for gsm8k: other, reference; name one with" in capsys.readouterr().err
+    said = list(forewarned(tmp_path, "golden model", "gsm8k", 1))
+    assert "several goldens" in said[0] and said[1].startswith("pre-merge: judges after 1 pass")
     with pytest.raises(golden_files.Several):
         golden_for(tmp_path, "golden model", "gsm8k")
     file = Asked(golden=tmp_path / "accuracy" / "reference.json")

@@ -13,10 +13,12 @@ from dsv4_conformance.accuracy import golden_files, obtaining
 from dsv4_conformance.accuracy.decision import Verdict
 from dsv4_conformance.accuracy.gate import Judgement, judge
 from dsv4_conformance.accuracy.golden_record import Golden, golden_of
+from dsv4_conformance.accuracy.preflight import preflight
 from dsv4_conformance.accuracy.profiles import Rule, read_rules, rule_of
 from dsv4_conformance.accuracy.records import Session
 from dsv4_conformance.accuracy.run import Settings, run_task
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
+from dsv4_conformance.accuracy.verdict_text import paragraph
 from dsv4_conformance.cli import main
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.runner.endpoint import Judged, outcome
@@ -221,3 +223,30 @@ def test_compare_exits_with_its_verdict(
         main(["golden", "compare", str(path), "--golden", "reference", "--folder", str(tmp_path)])
     assert ended.value.code == code
     assert capsys.readouterr().out.startswith({0: "PASS:", 1: "FAIL:", 6: "INCONCLUSIVE:"}[code])
+
+
+def test_what_would_end_a_run_is_found_before_it_begins(questions: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "gsm8k.jsonl"
+    with served(SOUND) as (url, server):
+
+        def look(model: str = "simulated", **notes: str) -> None:
+            preflight(url, model, notes, [kept, tmp_path / "aime25.jsonl"], tmp_path, None, ["gsm8k", "aime25"])
+
+        look()
+        settings = Settings("gsm8k", endpoint(url), tmp_path, verify=False, quiet=True, notes={"commit": "a1"})
+        run_task(settings)
+        asked = sum(server.asked.values())
+        look(commit="a1")
+        with pytest.raises(BadInput, match="--note commit was a1 and is b2"):
+            look(commit="b2")
+        with pytest.raises(BadInput, match="has no model 'other'"):
+            look("other", commit="a1")
+        assert sum(server.asked.values()) == asked
+    with pytest.raises(BadInput, match="No server answers at"):
+        look(commit="a1")
+
+
+def test_passes_that_are_still_missing_have_a_sentence_of_their_own() -> None:
+    rule = RULE.model_copy(update={"looks": (2, 4)})
+    told = paragraph(judge(made_golden(RIGHT), run_of([[1]] * N), rule, "pre-merge"))
+    assert "Too few passes yet: 400 answers of the first 2 passes" in told and "run the same command again" in told

@@ -49,7 +49,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
         assert not again & {answer.request for answer in kept}, "what was answered is not asked again"
     with served(Behaviour()) as (url, _):
         seed = str(load(path).header.seed)
-        run(command(url, tmp_path / "whole", "--repeats", "4", "--seed", seed))
+        assert exits(command(url, tmp_path / "whole", "--repeats", "4", "--seed", seed)[3:]) == 0
     whole = load(tmp_path / "whole" / "gsm8k.jsonl")
     resumed = load(path)
     assert {a.key: (a.request, a.text) for a in resumed.answers} == {a.key: (a.request, a.text) for a in whole.answers}
@@ -80,7 +80,7 @@ def test_neither_torch_nor_transformers_is_looked_for(tmp_path: Path, task: str)
 
 def test_lm_evals_own_command_runs_the_task_files_and_scores_the_same(tmp_path: Path) -> None:
     with served(Behaviour(drop=30.0, no_answer=0.1)) as (url, _):
-        run(command(url, tmp_path / "ours", "--seed", "1000"))
+        assert exits(command(url, tmp_path / "ours", "--seed", "1000")[3:]) == 0
         arguments = f"model=simulated,base_url={url}/chat/completions,num_concurrent=4,seed=1000,max_retries=3"
         words = [sys.executable, "-m", "lm_eval", "run", "--model", "local-chat-completions", "--model_args", arguments]
         words += ["--include_path", str(TASK_FILES), "--tasks", "dsv4_gsm8k", "--apply_chat_template"]
