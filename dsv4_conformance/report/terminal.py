@@ -187,7 +187,7 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
 def accuracy_verdicts(results: Iterable[Result]) -> list[str]:
     """The verdict on each accuracy task that was judged, as in "gsm8k PASS"."""
     records = (result.record.get("accuracy") for result in results)
-    return [f"{record['task']} {record['verdict']}" for record in records if isinstance(record, dict)]
+    return [f"{r['task']} {r['verdict']}" for r in records if isinstance(r, dict) and {"task", "verdict"} <= r.keys()]
 
 
 def paragraphs(results: Iterable[Result]) -> list[str]:
