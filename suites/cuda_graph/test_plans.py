@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from torch import Tensor
+
 from dsv4_conformance.cases.case import AttentionCase
 from dsv4_conformance.implementations.api import DecodeCall
 from dsv4_conformance.runner.subject import Subject
@@ -11,18 +13,23 @@ PLAN = ("DecodePlan",)
 
 
 def _calls(subject: Subject, case: AttentionCase) -> tuple[DecodeCall, DecodeCall]:
-    """Two calls of the same shapes and lengths. q and sinks differ; so do caches and lists where every row reads as
-    much of its list (what stands beyond a length is no list)."""
+    """Two calls of the same shapes and lengths. q and sinks differ; so do caches and lists, where the second call's
+    lists reach as far as the first one's lengths: what stands beyond a list's own end is no list and names anything."""
     first, second = (subject.build(c) for c in (case, case.with_(seed=case.seed + 1)))
     assert isinstance(first, DecodeCall) and isinstance(second, DecodeCall)
-    lengths = [scope.topk_length for scope in (first.window, first.extra) if scope is not None]
-    if all(length is None or bool((length == length.amax()).all()) for length in lengths):
+    pairs = zip((first.window, first.extra), (second.window, second.extra), strict=True)
+    if all(_reaches(a.topk_length, b.topk_length) for a, b in pairs if a is not None and b is not None):
         window = replace(second.window, topk_length=first.window.topk_length)
         extra = second.extra
         if extra is not None and first.extra is not None:
             extra = replace(extra, topk_length=first.extra.topk_length)
         return first, replace(second, window=window, extra=extra)
     return first, replace(first, q=second.q, sink=second.sink)
+
+
+def _reaches(lengths: Tensor | None, own: Tensor | None) -> bool:
+    """Whether lists of ``own`` lengths (None: whole) have an entry wherever ``lengths`` look."""
+    return own is None or (lengths is not None and bool((lengths <= own).all()))
 
 
 @requirement("INV-90", on=PLAN, cases="plans")
