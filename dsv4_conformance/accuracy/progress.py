@@ -57,13 +57,15 @@ class Score:
 
 
 class Waiting:
-    """While this lasts, says every ten seconds that nothing has come yet; a context manager. ``quiet`` says nothing."""
+    """While this lasts, says every ten seconds that nothing has come yet, and later, when nothing comes any more, every
+    half minute; a context manager. ``quiet`` says nothing."""
 
     def __init__(self, title: str, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self._title = title
         self._quiet = quiet
         self._stream = stream or sys.stderr
         self._over = threading.Event()
+        self._heard: float | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
 
     def __enter__(self) -> Waiting:
@@ -72,19 +74,25 @@ class Waiting:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over()
+        self._over.set()
         if self._thread.ident is not None:
             self._thread.join()
 
-    def over(self) -> None:
+    def heard(self) -> None:
         """Something came."""
-        self._over.set()
+        self._heard = time.monotonic()
 
     def _wait(self) -> None:
-        started = time.monotonic()
+        started = told = time.monotonic()
         while not self._over.wait(WAIT_EVERY_S):
-            waited = _span(time.monotonic() - started)
-            print(f"{self._title}: waiting for the first reply, {waited}", file=self._stream, flush=True)
+            now = time.monotonic()
+            if self._heard is None:
+                print(
+                    f"{self._title}: waiting for the first reply, {_span(now - started)}", file=self._stream, flush=True
+                )
+            elif now - max(self._heard, told) >= LINE_EVERY_S:
+                told = now
+                print(f"{self._title}: no reply for {_span(now - self._heard)}", file=self._stream, flush=True)
 
 
 class Display:
@@ -128,7 +136,7 @@ class Display:
     def add(self, answer: Answer, new: bool) -> None:
         """Take in one answer."""
         if new:
-            self._waiting.over()
+            self._waiting.heard()
         self.score.add(answer, new)
         if self._bar is not None:
             self._bar.update(self._task, advance=1, score=self.score.text())

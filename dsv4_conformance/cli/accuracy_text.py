@@ -100,7 +100,7 @@ def told(finished: Finished) -> Iterator[str]:
             yield f"first {word}, at {first.item}: {first.error.removesuffix('.')}{remedy}"
     if (note := run.header.observed.get("data", "")).endswith("."):  # a sentence, not only a place
         yield note
-    yield f"answers: {finished.path} (fingerprint {run.header.fingerprint_hash[:12]})"
+    yield f"answers: {finished.path} (fingerprint {run.header.fingerprint_hash[:12]}, first seed {run.header.seed})"
 
 
 def one_by_one(finished: Finished) -> Iterator[str]:

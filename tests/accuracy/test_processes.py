@@ -155,3 +155,4 @@ def test_what_a_run_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "The questions are not verified.",
     ]
     assert lines[5].startswith(f"answers: {tmp_path / 'gsm8k.jsonl'} (fingerprint ")
+    assert lines[5].endswith(f", first seed {load(tmp_path / 'gsm8k.jsonl').header.seed})")

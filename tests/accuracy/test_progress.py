@@ -56,7 +56,12 @@ def test_a_server_that_hangs_is_not_met_with_silence(monkeypatch: pytest.MonkeyP
         lines = stream.getvalue().splitlines()
         time.sleep(0.05)
         assert stream.getvalue().splitlines() == lines, "after the first reply it is over"
+        monkeypatch.setattr(progress, "LINE_EVERY_S", 0.02)
+        time.sleep(0.2)
     assert set(lines) == {"gsm8k: waiting for the first reply, 0 s"}
+    later = stream.getvalue().splitlines()[len(lines) :]
+    assert later and set(later) == {"gsm8k: no reply for 0 s"}
+    lines += later
     with progress.Waiting("probing", quiet=True, stream=stream):
         time.sleep(0.05)
     assert stream.getvalue().splitlines() == lines
