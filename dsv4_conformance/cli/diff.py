@@ -28,7 +28,8 @@ def diff(
     Classes: regressed, uncovered (checked before, declared not applicable now), gone, drifted (still passes, with an
     error larger by half a budget or more), otherwise (fails in another way), fixed, covered, new.
 
-    Exit code: 0 nothing got worse, 1 something did, 2 bad input, 5 nothing was checked, 7 no case in common.
+    Exit code: 0 nothing got worse; 1 something did, B did not end, or a journal contradicts itself; 2 bad input; 5
+    nothing was checked; 7 no case in common.
 
     Example: dsv4-conformance diff last-release/journal.jsonl dsv4-results/journal.jsonl -o diff
     """
@@ -60,6 +61,5 @@ def diff(
         return ExitCode.INVALID_COMPARISON
     if not found.checked:
         return ExitCode.NOTHING_CHECKED
-    return (
-        ExitCode.FAILED if any(found.counts[change] for change in CHANGES if change in wanted) else ExitCode.QUALIFIES
-    )
+    worse = any(found.counts[change] for change in CHANGES if change in wanted)
+    return ExitCode.FAILED if worse or not found.reliable else ExitCode.QUALIFIES

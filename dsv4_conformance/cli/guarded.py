@@ -24,9 +24,10 @@ def guarded(run: Callable[[], int], results: Path) -> int:
     """
     _flush()
     before = _stamp(results)
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
-        _in_child(run)
+        _in_child(run, parent)
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         status = os.waitpid(child, 0)[1]
@@ -52,9 +53,12 @@ def _flush() -> None:
     sys.stderr.flush()
 
 
-def _in_child(run: Callable[[], int]) -> NoReturn:
+def _in_child(run: Callable[[], int], parent: int) -> NoReturn:
     code = int(ExitCode.HARNESS_ERROR)
     try:
+        from dsv4_conformance.plugin.confinement import die_with
+
+        die_with(parent)  # a run whose command was killed would go on unseen, and hold its results folder
         code = run()
     except BadInput as error:
         typer.echo(f"dsv4-conformance: {error}", err=True)

@@ -9,7 +9,9 @@ import typer
 
 
 def merge(
-    journals: Annotated[list[Path], typer.Argument(metavar="JOURNAL...", help="journal.jsonl files of shards.")],
+    journals: Annotated[
+        list[Path], typer.Argument(metavar="JOURNAL...", help="Journals of shards, or their results folders.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of the merged journal.")],
 ) -> int:
     """Make one journal of the shards of a run. Refused if they do not belong together; what is missing is NOT_RUN.
@@ -18,8 +20,9 @@ def merge(
     """
     from dsv4_conformance.plugin.merging import merge as merged
     from dsv4_conformance.plugin.merging import write
+    from dsv4_conformance.report.gathering import journal_path
 
-    journal = merged(journals)
+    journal = merged([journal_path(path) for path in journals])
     path = write(journal, output)
     assert journal.footer is not None
     typer.echo(f"{journal.footer.verdict}\njournal: {path}")

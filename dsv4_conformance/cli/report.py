@@ -32,7 +32,7 @@ def report(
     from dsv4_conformance.report.gathering import gather, journal_path
     from dsv4_conformance.report.overview import verdict_lines
     from dsv4_conformance.report.submission import MANIFEST, collect, seal
-    from dsv4_conformance.report.writing import PAGE, files, write
+    from dsv4_conformance.report.writing import PAGE, files, remove_other_badges, write
 
     paths, matrices = [journal_path(path) for path in journals], list(faults or [])
     tables = [read_faults(path) for path in matrices]
@@ -40,7 +40,8 @@ def report(
     if submission:
         paths, matrices = collect(output, paths, matrices)
         gathered, tables = gather(paths), [read_faults(path) for path in matrices]
-    write(output, files(gathered, [*tables, *of_journals(gathered)]))
+    written = write(output, files(gathered, [*tables, *of_journals(gathered)]))
+    remove_other_badges(output, written)
     for line in verdict_lines(gathered):
         typer.echo(line)
     typer.echo(f"report: {output / PAGE}")

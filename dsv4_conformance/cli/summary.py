@@ -11,14 +11,17 @@ from dsv4_conformance.errors import BadInput
 
 
 def summary(
-    journals: Annotated[list[Path], typer.Argument(metavar="JOURNAL...", help="journal.jsonl files of runs.")],
+    journals: Annotated[
+        list[Path], typer.Argument(metavar="JOURNAL...", help="Journals of runs, or their results folders.")
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write here instead of printing.")] = None,
 ) -> None:
     """Write runs as Markdown: device, versions, date, verdict, and a row per requirement."""
     from dsv4_conformance.plugin.journal import read_journal
+    from dsv4_conformance.report.gathering import journal_path
     from dsv4_conformance.report.markdown import markdown
 
-    text = "\n".join(markdown(read_journal(path)) for path in journals)
+    text = "\n".join(markdown(read_journal(journal_path(path))) for path in journals)
     if output is None:
         typer.echo(text, nl=False)
         return

@@ -15,6 +15,9 @@ def verify(
     golden: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Accuracy goldens that are not the shipped ones.")
     ] = None,
+    waivers: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Waivers of the runs that are not the shipped ones.")
+    ] = None,
 ) -> int:
     """Recompute a submission: plan, results, verdicts, waivers, environment, git state, goldens, report.
 
@@ -22,17 +25,20 @@ def verify(
 
     Example: dsv4-conformance verify release-1.4
     """
+    from dsv4_conformance.report.overview import run_lines
     from dsv4_conformance.report.submission import MANIFEST, read_manifest, sha256
     from dsv4_conformance.report.verifying import verify as verified
 
     manifest = read_manifest(submission)
-    found = verified(submission, manifest, golden)
+    found, gathered = verified(submission, manifest, golden, waivers)
     for sentence in found.refusals:
         typer.echo(f"refused: {sentence}")
     for sentence in dict.fromkeys(found.notes):
         typer.echo(f"note: {sentence}")
     if not found.refusals:
         typer.echo(f"holds: {', '.join(found.checked)}")
+        for line in run_lines(gathered.runs if gathered else ()):
+            typer.echo(line)
         typer.echo(f"ACCEPTED: {len(manifest.runs)} run(s), {len(manifest.files)} files")
         typer.echo(f"to sign: sha256 {sha256(submission / MANIFEST)} ({MANIFEST})")
         return ExitCode.QUALIFIES

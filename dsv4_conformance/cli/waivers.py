@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +42,7 @@ def listing(waivers: Waivers = None) -> None:
 @app.command()
 def check(
     journals: Annotated[
-        list[Path] | None, typer.Argument(metavar="[JOURNAL...]", help="Journals of runs that had these waivers.")
+        list[Path] | None, typer.Argument(metavar="[JOURNAL...]", help="Journals in which no waived case may pass.")
     ] = None,
     waivers: Waivers = None,
 ) -> int:
@@ -84,7 +85,11 @@ def add(
 ) -> None:
     """Add a waiver for cases that are named, or that failed in a run."""
     today = _today()
+    if not days > 0:
+        raise BadInput(f"--days is {days}; give the days until the waiver expires, 1 to 90.")
     cases, statuses = list(case or []), ["FAIL"]
+    if foreign := [name for name in cases if re.match(r"[A-Z]+-\d+-", name) and name.rpartition("-")[0] != requirement]:
+        raise BadInput(f"--case {foreign[0]} is not of {requirement}; such a waiver would match nothing.")
     if journal is not None:
         failed = _failed(journal, requirement)
         cases += sorted(failed)
@@ -188,12 +193,22 @@ def _without_case(found: list[Waiver]) -> list[Waiver]:
 
 
 def _stale(found: list[Waiver], journals: list[Path]) -> list[str]:
+    """Cases that pass and have a waiver, also of runs that were made without these waivers."""
     from dsv4_conformance.plugin.journal import read_journal
+    from dsv4_conformance.report.gathering import journal_path
     from dsv4_conformance.status import Status
 
     told = []
     for path in journals:
-        for result in read_journal(path).results:
-            if result.status is Status.STALE_WAIVER and any(waiver.id == result.waiver for waiver in found):
-                told.append(f"{result.waiver} is stale: {result.case_id} passed in {path}; take it out.")
+        journal = read_journal(journal_path(path))
+        adapter, device = str(journal.header.implementation.identity.get("name")), journal.header.device
+        for result in journal.results:
+            case = (result.requirement, result.case_id, result.surface, result.nodeid)
+            if result.status in (Status.PASS, Status.WARN, Status.STALE_WAIVER):
+                told += [
+                    f"{waiver.id} is stale: {result.case_id} passed in {path}; take it out."
+                    for waiver in found
+                    if waiver.id == result.waiver
+                    or (waiver.selector.concerns(adapter, device) and waiver.matches(*case))
+                ]
     return told

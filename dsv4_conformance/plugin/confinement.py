@@ -17,10 +17,7 @@ def confine(parent: int, *, own_group: bool, memory_gib: float) -> None:
     ``own_group``: lead a process group, so that what an adapter has started can be ended with this process.
     ``memory_gib``: limit of private data in GiB, 0 for none. What the system does not offer is left out.
     """
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+    die_with(parent)
     if own_group:
         with suppress(OSError):
             os.setpgid(0, 0)
@@ -32,6 +29,14 @@ def confine(parent: int, *, own_group: bool, memory_gib: float) -> None:
         # Addresses that CUDA reserves do not count as data, as they would for RLIMIT_AS.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when ``parent``, which has started it, ends in whatever way."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def end_group(pid: int) -> None:

@@ -10,6 +10,9 @@ from dsv4_conformance.plugin.deaths import Death
 from dsv4_conformance.plugin.journal import PlanEntry
 from dsv4_conformance.status import QUALIFYING, Status
 
+OVERRULED = ("status", "reason", "waiver", "waived_status")
+"""What a later finding changes in the result of a case that had passed."""
+
 
 def payload(entry: PlanEntry, status: Status, reason: str, worker: str, reproducer: str) -> dict[str, Any]:
     """A result that no worker reported."""
@@ -22,6 +25,7 @@ def payload(entry: PlanEntry, status: Status, reason: str, worker: str, reproduc
         "worker": worker,
         "reproducer": reproducer,
         "waiver": "",
+        "waived_status": None,
         "leave": 0,
         "bad_input": False,
     }
@@ -36,7 +40,7 @@ def charge(report: pytest.TestReport, told: dict[str, Any], known: dict[str, Any
     """
     report.when = "teardown" if known else "call"
     if known and Status(known["status"]) in QUALIFYING:
-        told = known | {key: told[key] for key in ("status", "reason", "waiver")}
+        told = known | {key: told[key] for key in OVERRULED}
     elif known:
         told = known
         report.outcome, report.longrepr = "passed", None

@@ -123,7 +123,8 @@ class Executing:
             decided = self._sanitized(decided, record)
         waivers = self._process.settings.waivers
         status, reason, waiver = waivers.judge(self._waiver(item), decided.status, decided.reason)
-        decided = replace(decided, status=status, reason=reason, waiver=waiver)
+        ended = decided.status if status is Status.WAIVED else None
+        decided = replace(decided, status=status, reason=reason, waiver=waiver, waived_status=ended)
         item.stash[_OUTCOME], item.stash[_RECORD] = decided, record
         failed = before is not None and before.status not in QUALIFYING
         self._shape(report, decided, planned, call, item.config.getoption("tbstyle"), failed)
@@ -214,6 +215,7 @@ class Executing:
             "reproducer": self._process.settings.options.reproducer(planned.case_id),
             "leave": DEAD_CONTEXT_EXIT if decided.context_dead else RETIRED_EXIT if decided.retires else 0,
             "waiver": decided.waiver,
+            "waived_status": decided.waived_status and str(decided.waived_status),
             "bad_input": decided.bad_input,
         }
 

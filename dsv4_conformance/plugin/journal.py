@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,9 +17,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.status import Status
 
 SCHEMA = "dsv4-journal/1"
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half a character, which JSON can spell and no file can hold."""
 
 
 class _Line(BaseModel):
@@ -177,6 +181,8 @@ class Result(_Line):
     reproducer: str
     waiver: str = ""
     """Id of the waiver that made the status what it is."""
+    waived_status: Status | None = None
+    """What a WAIVED case ended with."""
 
 
 class Footer(_Line):
@@ -245,12 +251,12 @@ def read_journal(path: Path | str) -> Journal:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        content = path.read_bytes()
     except OSError as error:
         raise BadInput(
             f"The journal {path} cannot be read ({error.strerror}); give a journal.jsonl of a run."
         ) from None
-    objects, torn = _objects(path, text)
+    objects, torn = _objects(path, content)
     header = _header(path, objects)
     results: dict[str, Result] = {}
     footer = None
@@ -266,22 +272,31 @@ def read_journal(path: Path | str) -> Journal:
     return Journal(header, list(results.values()), footer, torn)
 
 
-def _objects(path: Path, text: str) -> tuple[list[tuple[int, Any]], bool]:
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+def _objects(path: Path, content: bytes) -> tuple[list[tuple[int, Any]], bool]:
+    lines = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
     objects: list[tuple[int, Any]] = []
     for number, line in lines:
         try:
-            objects.append((number, json.loads(line)))
-        except ValueError:
+            text = line.decode("utf-8")
+            value = json.loads(text)
+            objects.append((number, json_safe(value) if SURROGATE.search(text) else value))
+        except (ValueError, RecursionError) as error:
             # A run that is killed while it writes leaves half a line, and only as the last one.
-            if number == lines[-1][0] and objects and not text.endswith("\n"):
+            if number == lines[-1][0] and objects and not content.endswith(b"\n"):
                 return objects, True
-            raise BadInput(f"The journal {path} is damaged at line {number}: it is not JSON.") from None
+            raise BadInput(f"The journal {path} is damaged at line {number}: it is not {coding(error)}.") from None
     return objects, False
 
 
+def coding(error: Exception) -> str:
+    """What a line is not that could not be read."""
+    return "UTF-8" if isinstance(error, UnicodeDecodeError) else "JSON"
+
+
 def _header(path: Path, objects: list[tuple[int, Any]]) -> Header:
-    first = objects[0][1] if objects else None
+    if not objects:
+        raise BadInput(f"The journal {path} is empty; give the journal.jsonl of a run.")
+    first = objects[0][1]
     if not isinstance(first, dict) or first.get("kind") != "header" or "schema" not in first:
         raise BadInput(f"{path} is no journal: its first line is no header; give the journal.jsonl of a run.")
     if first["schema"] != SCHEMA:

@@ -13,6 +13,7 @@ from dsv4_conformance.plugin.journal import Header, Journal, PlanEntry, Result, 
 from dsv4_conformance.plugin.options import Options
 from dsv4_conformance.plugin.results_folder import JOURNAL, JournalWriter, ResultsFolder, new_run_id, unwritable
 from dsv4_conformance.plugin.verdict import order
+from dsv4_conformance.report.evidence import contradictions
 from dsv4_conformance.status import Status
 
 
@@ -20,9 +21,15 @@ def merge(paths: Sequence[Path]) -> Journal:
     """One journal of all results.
 
     Raises BadInput, naming the field or the case, if two journals do not belong together: another build, adapter,
-    profile, seed, device, plan or way to cut it, the same run or shard twice, a case that two of them have run.
+    profile, seed, device, plan or way to cut it, the same run or shard twice, a case that two of them have run; or if
+    one is of no shard, or contradicts itself.
     """
     read = [(path, read_journal(path)) for path in paths]
+    for path, journal in read:
+        if journal.header.shard is None:
+            raise BadInput(f"The journal {path} is of no shard; merge takes the journals of runs with --shard I/N.")
+        if found := contradictions(journal):
+            raise BadInput(f"The journal {path} contradicts itself: {found[0]}")
     first_path, first = read[0]
     for path, journal in read[1:]:
         refuse_unless_equal(COMMON, journal.header, first.header, f"merged with {first_path}", path)

@@ -56,7 +56,8 @@ class Outcome:
     """Status of a case and, unless it passed, one or more sentences why.
 
     ``context_dead``: the process can run no further case on its GPU. ``bad_input``: the user's input is at fault, so
-    no further case will fare better. ``waiver``: the id of the waiver that made the status what it is.
+    no further case will fare better. ``waiver``: the id of the waiver that made the status what it is;
+    ``waived_status``: what it was before, if it is WAIVED now.
     """
 
     status: Status
@@ -64,6 +65,7 @@ class Outcome:
     context_dead: bool = False
     bad_input: bool = False
     waiver: str = ""
+    waived_status: Status | None = None
 
     @property
     def retires(self) -> bool:

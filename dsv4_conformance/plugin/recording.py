@@ -168,15 +168,17 @@ class Recording:
         """A result that no worker reported."""
         settings = self._process.settings
         waiver = settings.waivers.of(entry.requirement, entry.case_id, entry.surface, entry.nodeid)
+        ended = status
         status, reason, used = settings.waivers.judge(waiver, status, reason)
+        waived = str(ended) if status is Status.WAIVED else None
         reproducer = settings.options.reproducer(entry.case_id)
-        return crashes.payload(entry, status, reason, worker, reproducer) | {"waiver": used}
+        return crashes.payload(entry, status, reason, worker, reproducer) | {"waiver": used, "waived_status": waived}
 
     def overrule(self, nodeid: str, status: Status, reason: str) -> None:
         """Take a result that qualifies back, for what was found out later."""
         if self._results[nodeid].status in QUALIFYING:
             told = self.payload(self._plan[nodeid], status, reason)
-            self._latest[nodeid] |= {key: told[key] for key in ("status", "reason", "waiver")}
+            self._latest[nodeid] |= {key: told[key] for key in crashes.OVERRULED}
             self._write(self._latest[nodeid])
 
     def halt(self, sentence: str) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 JOURNAL = "journal.jsonl"
 WORKERS = "workers"
+OWNER = ".owner"
 
 
 def now() -> str:
@@ -61,9 +62,12 @@ class ResultsFolder:
             probe = self.path / f".probe-{os.getpid()}"
             probe.write_bytes(b"")
             probe.unlink()
+            # Not in the lock's own file: whoever tries the lock empties that.
+            (self.path / OWNER).write_text(f"{os.getpid()}\n", encoding="ascii")
         except Timeout:
             raise BadInput(
-                f"Another run is writing its results to {self.path}; wait for it, or name another folder."
+                f"Another run{_owner(self.path)} is writing its results to {self.path}; wait for it, or name another "
+                "folder."
             ) from None
         except OSError as error:
             raise BadInput(
@@ -94,7 +98,17 @@ class ResultsFolder:
 
     def release(self) -> None:
         """Let another run have the folder."""
+        with suppress(OSError):
+            (self.path / OWNER).unlink()
         self._lock.release()
+
+
+def _owner(folder: Path) -> str:
+    """Which process has claimed the folder, as far as that is told."""
+    try:
+        return f" (process {int((folder / OWNER).read_text(encoding='ascii'))})"
+    except (OSError, ValueError):
+        return ""
 
 
 def _run_id_of(journal: Path) -> str:

@@ -83,6 +83,13 @@ class Waiver(_Strict):
         """For a journal's header."""
         return WaiverRecord.model_validate(self.model_dump(mode="json"))
 
+    def told_by(self, record: WaiverRecord) -> bool:
+        """Whether a journal's header tells of this waiver, and changes nothing."""
+        try:
+            return Waiver.model_validate(record.model_dump()) == self
+        except ValidationError:
+            return False
+
 
 def read_waivers(path: Path, registry: Registry, today: date) -> list[Waiver]:
     """All waivers of a TOML file, or of the ``*.toml`` files of a folder, by id.

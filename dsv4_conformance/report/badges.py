@@ -12,7 +12,7 @@ from dsv4_conformance.report.judging import Verdict
 
 COLOURS = {"good": "#2b7a70", "bad": "#b5311c", "open": "#71479a"}
 SIGNS = {"good": "●", "bad": "■", "open": "◆"}
-LONGEST = 44
+LONGEST = 72
 _SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}">
 <title>{label}</title>
 <rect width="{width}" height="20" rx="3" fill="#33373e"/>

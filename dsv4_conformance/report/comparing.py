@@ -65,6 +65,12 @@ class Comparison:
     differing: list[tuple[str, str, str]]
 
     @property
+    def reliable(self) -> bool:
+        """Whether both journals hold together, and the second run came to its end."""
+        one, other = self.gathered.verdicts
+        return not other.doubts and (not one.doubts or self.gathered.runs[0].footer is None)
+
+    @property
     def common(self) -> int:
         """Cases that both runs have."""
         return self.same + sum(n for change, n in self.counts.items() if change not in ("new", "gone"))

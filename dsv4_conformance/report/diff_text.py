@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from dsv4_conformance.report.comparing import CHANGES, MEANINGS, Change, Changed, Comparison
 from dsv4_conformance.report.escaping import code, line, markdown
+from dsv4_conformance.report.folding import Run
+from dsv4_conformance.report.judging import Verdict
 from dsv4_conformance.report.measured import told
 from dsv4_conformance.report.overview import table
 from dsv4_conformance.report.page import shell
@@ -19,7 +21,14 @@ SHOWN_PAGE = 500
 def headline(found: Comparison) -> str:
     """What happened, in one sentence."""
     told_ = [f"{found.counts[change]:,} {change}" for change in CHANGES if found.counts[change]]
-    return f"{', '.join(told_) or 'Nothing changed'}; {found.same:,} of {found.common:,} common cases as before"
+    doubtful = ", ".join(run.mark for run, verdict in _judged(found) if verdict.doubts)
+    unsure = f"{doubtful} cannot be relied on; " if doubtful else ""
+    same = f"{found.same:,} of {found.common:,} common cases as before"
+    return f"{unsure}{', '.join(told_) or 'Nothing changed'}; {same}"
+
+
+def _judged(found: Comparison) -> list[tuple[Run, Verdict]]:
+    return list(zip(found.gathered.runs, found.gathered.verdicts, strict=True))
 
 
 def was_and_is(changed: Changed) -> str:
@@ -35,6 +44,8 @@ def text(found: Comparison) -> Iterator[str]:
     """Lines for a terminal."""
     for run, verdict in zip(found.gathered.runs, found.gathered.verdicts, strict=True):
         yield f"{run.mark}  {run.label}: {verdict.word.lower()}"
+        for doubt in verdict.doubts:
+            yield f"   {doubt}"
     for name, before, now in found.differing:
         yield f"   {name}: {line(before, 60) or 'none'} → {line(now, 60) or 'none'}"
     for change in CHANGES:
@@ -61,6 +72,9 @@ def as_markdown(found: Comparison) -> str:
         for run, verdict in zip(found.gathered.runs, found.gathered.verdicts, strict=True)
     ]
     out += table(["", "run", "started", "verdict", "checked"], rows, right=1)
+    for run, verdict in _judged(found):
+        out += [f"- {run.mark}: {markdown(doubt, 1000)}" for doubt in verdict.doubts]
+    out += [""] if any(verdict.doubts for _, verdict in _judged(found)) else []
     if found.differing:
         told_ = [[markdown(n), markdown(a, 200) or "–", markdown(b, 200) or "–"] for n, a, b in found.differing]
         out += table(["differs", "A", "B"], told_)

@@ -17,6 +17,7 @@ from typing import Any
 from dsv4_conformance.plugin.journal import Footer, Header, Result
 from dsv4_conformance.plugin.verdict import SEVERITY, order
 from dsv4_conformance.report import escaping
+from dsv4_conformance.report.evidence import Evidence
 from dsv4_conformance.report.kept import Case, case_of, identifier
 from dsv4_conformance.report.measured import (
     BINS_PER_DECADE,
@@ -37,8 +38,9 @@ PERFORMANCE = "suites/performance/"
 
 @dataclass
 class Rule:
-    """A requirement in one run. ``worst``: largest error in budgets; ``margins``: known mistake -> its best rejection,
-    in budgets; ``bins``: cases by their worst error on measured.ERROR_DECADES; ``area``: the suite's folder."""
+    """A requirement in one run. ``worst``: largest error in budgets, ``held``: without waived cases; ``margins``: known
+    mistake -> its best rejection, in budgets; ``bins``: cases by their worst error on measured.ERROR_DECADES;
+    ``area``: the suite's folder."""
 
     id: str
     title: str = ""
@@ -47,6 +49,8 @@ class Rule:
     counts: Counter[Status] = field(default_factory=Counter)
     worst: float | None = None
     worst_output: str = ""
+    held: float | None = None
+    held_output: str = ""
     margins: dict[str, float] = field(default_factory=dict)
     bins: list[int] = field(default_factory=lambda: [0] * ((ERROR_DECADES[1] - ERROR_DECADES[0]) * BINS_PER_DECADE))
     duration_s: float = 0.0
@@ -94,6 +98,9 @@ class Rule:
             if self.worst is None or top > self.worst:
                 self.worst = top
                 self.worst_output = escaping.name(max(found, key=lambda name: found[name]))
+            if result.status is not Status.WAIVED and (self.held is None or top > self.held):
+                self.held = top
+                self.held_output = escaping.name(max(found, key=lambda name: found[name]))
         for mistake, margin in margins(result.record):
             mistake = escaping.name(mistake)
             self.margins[mistake] = max(self.margins.get(mistake, 0.0), margin)
@@ -102,7 +109,8 @@ class Rule:
 @dataclass
 class Run:
     """A journal, folded. ``mark``: its letter in the report; ``kept``: cases for the page, ``left_out``: how many
-    others there are; ``bad``: those that do not qualify, at most as many as are kept."""
+    others there are; ``bad``: those that do not qualify, at most as many as are kept. ``doubts``, ``waiver_doubts``:
+    what contradicts itself (evidence.Evidence); ``waived``: failures per waiver."""
 
     mark: str
     path: str
@@ -120,6 +128,9 @@ class Run:
     performance: list[Result]
     faults: list[Result]
     results_hash: str
+    doubts: list[str] = field(default_factory=list)
+    waiver_doubts: list[str] = field(default_factory=list)
+    waived: Counter[str] = field(default_factory=Counter)
     label: str = ""
 
     @property
@@ -154,6 +165,8 @@ def fold(journal: JournalFile, mark: str, keep: int) -> Run:
     named = {rule.id: rule for rule in header.requirements}
     rules: dict[str, Rule] = {}
     counts: Counter[Status] = Counter()
+    waived: Counter[str] = Counter()
+    evidence = Evidence(header)
     digest = _Verdicts()
     best = _Best(keep)
     accuracy: list[dict[str, Any]] = []
@@ -169,6 +182,8 @@ def fold(journal: JournalFile, mark: str, keep: int) -> Run:
         found = ratios(result.record)
         rule.add(result, found)
         counts[result.status] += 1
+        waived[result.waiver] += result.status is Status.WAIVED
+        evidence.add(result)
         digest.add(result)
         best.add(result, found)
         told = mapping(result.record.get("accuracy"))
@@ -194,6 +209,9 @@ def fold(journal: JournalFile, mark: str, keep: int) -> Run:
         performance=performance,
         faults=faults,
         results_hash=digest.hex(),
+        doubts=evidence.doubts(),
+        waiver_doubts=evidence.waivers(),
+        waived=+waived,
     )
 
 

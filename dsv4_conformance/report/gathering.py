@@ -85,9 +85,15 @@ def implementation(header: Header) -> str:
     return escaping.name(str(header.implementation.identity.get("name", header.implementation.requested)))
 
 
+def adapter(header: Header) -> str:
+    """The adapter's name, and what ran where that says something else: a class can inherit another one's identity."""
+    name, requested = implementation(header), escaping.name(header.implementation.requested)
+    return name if name in (requested, requested.rpartition(":")[2]) else f"{name} ({requested})"
+
+
 def name_of(header: Header) -> str:
     """Implementation, build and device."""
-    return " ".join(filter(None, [implementation(header), build(header), device(header.environment, header.device)]))
+    return " ".join(filter(None, [adapter(header), build(header), device(header.environment, header.device)]))
 
 
 def build(header: Header) -> str:
@@ -113,7 +119,7 @@ def day(moment: str) -> str:
 
 def _label(runs: Sequence[Run]) -> None:
     parts: list[Callable[[Header], str]] = [
-        implementation,
+        adapter,
         build,
         lambda header: device(header.environment, header.device),
         lambda header: header.profile,

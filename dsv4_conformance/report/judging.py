@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsv4_conformance.errors import ExitCode
 from dsv4_conformance.plugin import verdict
@@ -32,12 +32,13 @@ NAMED = 6
 @dataclass(frozen=True)
 class Reason:
     """One sentence, the requirements it is about, and how many ``more`` those are. ``grave``: it stands in the way of
-    qualifying."""
+    qualifying; ``waiver``: it would, without a waiver."""
 
     text: str
     rules: tuple[str, ...] = ()
     grave: bool = True
     more: int = 0
+    waiver: bool = False
 
     @property
     def whole(self) -> str:
@@ -48,12 +49,15 @@ class Reason:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``tone``: good, bad or open (neither). ``code``: the exit code that these results have."""
+    """``tone``: good, bad or open (neither). ``code``: the exit code that these results have. ``doubts``: why the
+    journal itself cannot be relied on; ``waived``: failures that a waiver permits."""
 
     word: str
     tone: str
     code: int
     reasons: tuple[Reason, ...]
+    doubts: tuple[str, ...] = ()
+    waived: int = 0
 
     @property
     def good(self) -> bool:
@@ -63,6 +67,11 @@ class Verdict:
 
 def judge(run: Run) -> Verdict:
     """The verdict on a run, with its reasons, the gravest first."""
+    found = _judge(run)
+    return replace(found, doubts=tuple(reason.text for reason in _doubts(run)), waived=run.counts[Status.WAIVED])
+
+
+def _judge(run: Run) -> Verdict:
     grave = [*_doubts(run), *_failures(run), *_whole(run)]
     footer = run.footer
     code = int(verdict.exit_code(run.statuses)) if footer is None else footer.exit_code
@@ -70,7 +79,7 @@ def judge(run: Run) -> Verdict:
         code = code or int(ExitCode.FAILED)
         return Verdict(UNENDED, "bad", code, (*grave, *_praise(run)))
     if code == ExitCode.QUALIFIES and not grave:
-        return Verdict(WORDS[ExitCode.QUALIFIES], "good", code, tuple(_praise(run)))
+        return Verdict(_with_waived(run.counts[Status.WAIVED]), "good", code, tuple(_praise(run)))
     word = INTERRUPTED_WORD if code == INTERRUPTED else WORDS.get(code, f"Exit code {code}")
     if code == ExitCode.QUALIFIES:
         only_part = all(reason.text.startswith("Not all of the profile") for reason in grave)
@@ -86,8 +95,16 @@ def headline(verdicts: Sequence[Verdict]) -> str:
     if len(verdicts) == 1:
         return f"{verdicts[0].word}."
     if good == len(verdicts):
-        return f"{'Both' if good == 2 else f'All {good}'} runs qualify."
+        waived = sum(found.waived for found in verdicts)
+        with_them = f", with {waived:,} waived failure{'s' if waived > 1 else ''}" if waived else ""
+        return f"{'Both' if good == 2 else f'All {good}'} runs qualify{with_them}."
     return f"{'None' if good == 0 else good} of {len(verdicts)} runs {'qualifies' if good < 2 else 'qualify'}."
+
+
+def _with_waived(number: int) -> str:
+    """The word for a run that qualifies, with so many failures that a waiver permits."""
+    word = WORDS[ExitCode.QUALIFIES]
+    return f"{word} with {number:,} waived failure{'s' if number > 1 else ''}" if number else word
 
 
 def _doubts(run: Run) -> Iterator[Reason]:
@@ -96,6 +113,8 @@ def _doubts(run: Run) -> Iterator[Reason]:
     if footer is None:
         torn = ", and its last line was cut off" if run.torn else ""
         yield Reason(f"The run did not end: the journal has no footer{torn}.")
+    for told_ in (*run.doubts, *run.waiver_doubts):
+        yield Reason(f"The journal contradicts itself: {told_}")
     if run.unplanned:
         yield Reason(f"{run.unplanned:,} results are of cases that the plan does not have.")
     if footer is not None:
@@ -148,12 +167,17 @@ def _praise(run: Run) -> Iterator[Reason]:
     yield Reason(
         f"{run.checked:,} of {run.planned:,} planned cases checked, {len(run.rules)} requirements.", grave=False
     )
-    rules = [rule for rule in run.rules.values() if rule.worst is not None]
+    for waiver in run.header.waivers:
+        if number := run.waived[waiver.id]:
+            who = f"{waiver.owner}, until {waiver.expires}: {waiver.issue}"
+            text = f"{number:,} waived by {waiver.id} ({who})."
+            yield Reason(escaping.line(text, 600), (escaping.name(waiver.requirement),), grave=False, waiver=True)
+    rules = [rule for rule in run.rules.values() if rule.held is not None]
     if rules:
-        worst = max(rules, key=lambda rule: rule.worst or 0.0)
-        yield Reason(
-            f"Largest error {told(worst.worst)} budgets ({worst.worst_output}), limit 1.", (worst.id,), grave=False
-        )
+        worst = max(rules, key=lambda rule: rule.held or 0.0)
+        what = "Largest error that is not waived" if run.counts[Status.WAIVED] else "Largest error"
+        text = f"{what}: {told(worst.held)}" if run.counts[Status.WAIVED] else f"{what} {told(worst.held)}"
+        yield Reason(f"{text} budgets ({worst.held_output}), limit 1.", (worst.id,), grave=False)
     rules = [rule for rule in run.rules.values() if rule.margin is not None]
     if rules:
         weakest = min(rules, key=lambda rule: rule.margin or 0.0)
@@ -164,11 +188,11 @@ def _praise(run: Run) -> Iterator[Reason]:
             (weakest.id,),
             grave=False,
         )
-    for status, what in ((Status.WAIVED, "waived"), (Status.WARN, "a SHOULD is not met; nothing is wrong")):
-        if run.counts[status]:
-            rules = [rule for rule in run.rules.values() if rule.counts[status]]
-            names = tuple(rule.id for rule in rules[:NAMED])
-            yield Reason(f"{run.counts[status]:,} {status} ({what}).", names, grave=False)
+    if run.counts[Status.WARN]:
+        rules = [rule for rule in run.rules.values() if rule.counts[Status.WARN]]
+        names = tuple(rule.id for rule in rules[:NAMED])
+        text = f"{run.counts[Status.WARN]:,} {Status.WARN} (a SHOULD is not met; nothing is wrong)."
+        yield Reason(text, names, grave=False)
     absent = run.counts[Status.NOT_APPLICABLE]
     if absent:
         yield Reason(f"{absent:,} not applicable: the adapter declares that it does not offer them.", grave=False)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dsv4_conformance.errors import ExitCode
+from dsv4_conformance.plugin import verdict
+from dsv4_conformance.plugin.ending import Ending
 from dsv4_conformance.plugin.journal import Header, Journal, Result
 from dsv4_conformance.report import escaping
+from dsv4_conformance.report.evidence import contradictions
 from dsv4_conformance.report.terminal import HEADINGS, paragraphs, rows
-from dsv4_conformance.status import QUALIFYING
+from dsv4_conformance.status import QUALIFYING, Status
 
 SHOWN = 50
 """Failures listed case by case."""
@@ -33,13 +37,30 @@ def _failure(result: Result) -> str:
     )
 
 
+def _verdict(journal: Journal) -> str:
+    """The verdict of the results; the footer's where it says why a run did not get so far as to have one."""
+    header, footer = journal.header, journal.footer
+    if footer is None:
+        return "The run did not end: the journal has no footer."
+    statuses = [result.status for result in journal.results] + [Status.NOT_RUN for _ in journal.missing()]
+    counts = {status: statuses.count(status) for status in Status if status in statuses}
+    code, note = Ending(problems=tuple(footer.problems)).judge(header, statuses)
+    doubts = contradictions(journal)
+    if footer.exit_code == ExitCode.QUALIFIES and (code != ExitCode.QUALIFIES or doubts):
+        why = doubts[0].rstrip(".") if doubts else "its footer says exit code 0"
+        note = "; ".join(filter(None, [note, f"the journal contradicts itself: {why}"]))
+        return verdict.sentence(int(code) or int(ExitCode.FAILED), header.profile, counts, note)
+    if footer.exit_code and not footer.verdict.startswith(("QUALIFIES", "PASSED")):
+        return footer.verdict
+    return verdict.sentence(int(code) or footer.exit_code, header.profile, counts, note)
+
+
 def markdown(journal: Journal) -> str:
     """The summary of one journal. A truncated one says so first."""
     header, footer = journal.header, journal.footer
     identity = header.implementation.identity
     packages = header.environment.packages
     versions = ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages)
-    verdict = footer.verdict if footer else "The run did not end: the journal has no footer."
     facts = [
         ("implementation", f"{identity['name']} {identity['version']}"),
         ("device", _device(header)),
@@ -52,7 +73,7 @@ def markdown(journal: Journal) -> str:
     ]
     notes = identity.get("notes")
     facts += [("note", str(note)) for note in notes] if isinstance(notes, list) else []
-    out = [f"## {_cell(str(identity['name']))}, profile {header.profile}", "", f"**{_cell(verdict)}**", ""]
+    out = [f"## {_cell(str(identity['name']))}, profile {header.profile}", "", f"**{_cell(_verdict(journal))}**", ""]
     out += ["| | |", "|---|---|", *(f"| {name} | {_cell(value)} |" for name, value in facts), ""]
     titles = ["requirement", "title", *HEADINGS[2:]]
     out += [f"| {' | '.join(titles)} |", f"|{'---|' * 2}{'---:|' * (len(titles) - 2)}"]

@@ -8,7 +8,7 @@ from dsv4_conformance.report import accuracy, performance, sections
 from dsv4_conformance.report.escaping import code, markdown, name
 from dsv4_conformance.report.faults import FaultTable
 from dsv4_conformance.report.folding import Rule, Run
-from dsv4_conformance.report.gathering import Gathered, build, device, implementation
+from dsv4_conformance.report.gathering import Gathered, adapter, build, device
 from dsv4_conformance.report.kinds import kind_of
 from dsv4_conformance.report.measured import told
 
@@ -44,12 +44,12 @@ def _verdicts(gathered: Gathered) -> Iterator[str]:
     for run, verdict in zip(gathered.runs, gathered.verdicts, strict=True):
         where = f"{device(run.header.environment, run.header.device)}, profile {run.header.profile}"
         counts = ", ".join(f"{number:,} {status}" for status, number in sorted(run.counts.items()) if number)
-        who = f"{implementation(run.header)} {build(run.header)}"
+        who = f"{adapter(run.header)} {build(run.header)}"
         rows.append([run.mark, markdown(who), markdown(where), f"{SIGNS[verdict.tone]} {verdict.word}", counts])
     yield from table(["", "implementation", "where", "verdict", "cases"], rows)
     for run, verdict in zip(gathered.runs, gathered.verdicts, strict=True):
         for reason in verdict.reasons:
-            if reason.grave:
+            if reason.grave or reason.waiver:
                 yield f"- {run.mark}: {markdown(reason.whole, 1000)}"
     yield ""
 
@@ -174,8 +174,20 @@ def verdict_lines(gathered: Gathered) -> list[str]:
     told_ = [gathered.headline]
     for run, verdict in zip(gathered.runs, gathered.verdicts, strict=True):
         told_.append(_headline(run, verdict.word))
-        told_ += [f"     {reason.whole}" for reason in verdict.reasons if reason.grave]
+        told_ += [f"     {reason.whole}" for reason in verdict.reasons if reason.grave or reason.waiver]
     return told_
+
+
+def run_lines(runs: Sequence[Run]) -> Iterator[str]:
+    """What was run, for a terminal: a line per run, and one per waiver that it used."""
+    for run in runs:
+        header = run.header
+        where = f"{device(header.environment, header.device)}, profile {name(header.profile)}, seed {header.seed}"
+        waived = f", {sum(run.waived.values()):,} waived" if run.waived else ""
+        yield f"  {run.mark}  {adapter(header)} {build(header)}, {where}: {run.checked:,} checked{waived}"
+        for waiver in header.waivers:
+            if number := run.waived[waiver.id]:
+                yield f"     {name(waiver.id)}: {number:,} of {name(waiver.requirement)} until {name(waiver.expires)}"
 
 
 def _headline(run: Run, word: str) -> str:

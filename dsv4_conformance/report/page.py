@@ -20,7 +20,7 @@ from dsv4_conformance.report import accuracy, escaping, kinds, performance, plot
 from dsv4_conformance.report.embedded import cases_data, script_json
 from dsv4_conformance.report.faults import FaultTable
 from dsv4_conformance.report.folding import Rule, Run
-from dsv4_conformance.report.gathering import Gathered, build, day, device, implementation
+from dsv4_conformance.report.gathering import Gathered, adapter, build, day, device
 from dsv4_conformance.report.measured import told
 from dsv4_conformance.status import Status
 
@@ -42,7 +42,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"told": told, "day": day, "name": escaping.name, "line": escaping.line}
-    made.filters |= {"implementation": implementation, "build": build}
+    made.filters |= {"implementation": adapter, "build": build}
     made.globals |= {
         "device": device,
         "plots": plots,

@@ -15,14 +15,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dsv4_conformance.errors import BadInput
-from dsv4_conformance.plugin.journal import SCHEMA, Footer, Header, Line, PlanEntry, Result, Start
+from dsv4_conformance.plugin.journal import SCHEMA, SURROGATE, Footer, Header, Line, PlanEntry, Result, Start, coding
 from dsv4_conformance.plugin.jsonsafe import json_safe
 from dsv4_conformance.status import Status
 
 _LINE: TypeAdapter[Header | Start | Result | Footer] = TypeAdapter(Line)
 _ENTRY = TypeAdapter(PlanEntry)
 _SPACE = re.compile(r"[ \t\r\n]*")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DECODER = json.JSONDecoder()
 GAP = "The run ended without a result of this case."
 
@@ -91,16 +90,18 @@ class JournalFile:
         for number, raw in self._raw():
             if number == 1 or not raw.strip():
                 continue
-            text = raw.decode("utf-8", "replace")
             try:
+                text = raw.decode("utf-8")
                 value = json.loads(text)
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError) as error:
                 # A run that is killed while it writes leaves half a line, and only as the last one.
                 if not raw.endswith(b"\n"):
                     self.torn = True
                     return
-                raise BadInput(f"The journal {self.path} is damaged at line {number}: it is not JSON.") from None
-            yield number, self._validated(number, json_safe(value) if _SURROGATE.search(text) else value)
+                raise BadInput(
+                    f"The journal {self.path} is damaged at line {number}: it is not {coding(error)}."
+                ) from None
+            yield number, self._validated(number, json_safe(value) if SURROGATE.search(text) else value)
 
     def _raw(self) -> Iterator[tuple[int, bytes]]:
         try:
@@ -114,7 +115,13 @@ class JournalFile:
             ) from None
 
     def _first_line(self) -> str:
-        return next((raw.decode("utf-8", "replace") for _, raw in self._raw()), "")
+        raw = next((raw for _, raw in self._raw()), b"")
+        if not raw:
+            raise BadInput(f"The journal {self.path} is empty; give the journal.jsonl of a run.")
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise BadInput(f"The journal {self.path} is damaged at line 1: it is not {coding(error)}.") from None
 
     def _entries(self, text: str) -> Iterator[PlanEntry]:
         for value in _elements(text, self._plan_at) if self._plan_at is not None else ():

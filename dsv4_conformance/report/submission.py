@@ -72,6 +72,9 @@ def collect(folder: Path, journals: Sequence[Path], faults: Sequence[Path]) -> t
         for (_, content), target in zip(staged, matrices, strict=True):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
+        for name, mine in ((JOURNALS, copies), (FAULTS, matrices)):
+            for left in set((folder / name).glob("*")) - {*mine}:
+                left.unlink()
     except OSError as error:
         reason = f"The submission cannot be written to {folder} ({error.strerror}); name another folder with -o."
         raise BadInput(reason) from None

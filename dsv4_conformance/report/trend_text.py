@@ -46,6 +46,9 @@ def text(found: Trend) -> Iterator[str]:
         yield "  ".join(
             f"{c:<{w}}" if n < 4 else f"{c:>{w}}" for n, (c, w) in enumerate(zip(line, widths, strict=True))
         )
+    for run, verdict in zip(found.runs, found.gathered.verdicts, strict=True):
+        for doubt in verdict.doubts:
+            yield f"{run.mark}: {doubt}"
     notable = [course for course in found.courses if course.notable]
     yield ""
     marks = [run.mark for run in found.runs]
@@ -62,6 +65,12 @@ def as_markdown(found: Trend) -> str:
     rows = [[markdown(c) for c in row(r, v.word)] for r, v in zip(found.runs, verdicts, strict=True)]
     marks = [run.mark for run in found.runs]
     out = ["## Trend", "", *table(TITLES, rows, right=6)]
+    doubts = [
+        f"- {run.mark}: {markdown(doubt, 1000)}"
+        for run, verdict in zip(found.runs, verdicts, strict=True)
+        for doubt in verdict.doubts
+    ]
+    out += [*doubts, ""] if doubts else []
     notable = [
         [markdown(c.id), markdown(c.title), *map(sign, c.statuses), markdown(remarks(c, marks))]
         for c in found.courses

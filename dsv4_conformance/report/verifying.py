@@ -8,10 +8,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
-
-from pydantic import ValidationError
 
 import dsv4_conformance
 from dsv4_conformance import resources
@@ -20,20 +18,18 @@ from dsv4_conformance.golden.manifest import load as load_goldens
 from dsv4_conformance.plugin import verdict
 from dsv4_conformance.plugin.ending import Ending
 from dsv4_conformance.plugin.environment import describe
-from dsv4_conformance.plugin.journal import Footer, Header, Result, plan_hash
-from dsv4_conformance.plugin.waivers import LONGEST, Waiver
+from dsv4_conformance.plugin.journal import Footer, Header, plan_hash
+from dsv4_conformance.plugin.waivers import Waiver, read_waivers
 from dsv4_conformance.report import escaping
+from dsv4_conformance.report.evidence import SHOWN
 from dsv4_conformance.report.faults import FaultTable, of_journals, read_faults
 from dsv4_conformance.report.folding import Run
 from dsv4_conformance.report.gathering import Gathered, gather
-from dsv4_conformance.report.measured import LIMIT, ratios
 from dsv4_conformance.report.stream import JournalFile
 from dsv4_conformance.report.submission import MANIFEST, Manifest, goldens_hash, present, sha256
 from dsv4_conformance.report.writing import files
+from dsv4_conformance.spec.requirements import load_registry
 from dsv4_conformance.status import Status
-
-SHOWN = 5
-"""Cases that a sentence names."""
 
 
 @dataclass
@@ -54,14 +50,18 @@ class Findings:
             self.checked.append(what)
 
 
-def verify(folder: Path, manifest: Manifest, golden: Path | None = None) -> Findings:
-    """Everything that is wrong with a submission. Raises BadInput for a journal that cannot be read at all."""
+def verify(
+    folder: Path, manifest: Manifest, golden: Path | None = None, waivers: Path | None = None
+) -> tuple[Findings, Gathered | None]:
+    """Everything that is wrong with a submission, and its runs where they can be read.
+
+    ``golden``, ``waivers``: those that are not the shipped ones. Raises BadInput for a journal that cannot be read."""
     findings = Findings()
     findings.part("files", _files(folder, manifest))
     journals = [folder / run.journal for run in manifest.runs]
     absent = [path for path in journals if not path.is_file()]
     if absent or not journals:
-        return findings
+        return findings, None
     gathered = gather(journals)
     if manifest.version != dsv4_conformance.__version__:
         findings.incomparable = True
@@ -76,7 +76,7 @@ def verify(folder: Path, manifest: Manifest, golden: Path | None = None) -> Find
         told = (run.header.run_id, run.header.plan_hash, run.results_hash, environment.commit, environment.modified)
         findings.part(f"{run.mark} manifest", iter(() if named == told else (f"{MANIFEST} tells another run.",)))
         findings.part(f"{run.mark} results", _results(run, journal))
-        findings.part(f"{run.mark} waivers", _waivers(run.header, journal))
+        findings.part(f"{run.mark} waivers", _waivers(run, waivers))
         findings.part(f"{run.mark} environment", _environment(run.header, run.footer))
         findings.part(f"{run.mark} goldens", _judged_by(run, golden))
         if not findings.incomparable:
@@ -85,7 +85,7 @@ def verify(folder: Path, manifest: Manifest, golden: Path | None = None) -> Find
     if not findings.incomparable:
         findings.part("goldens", _goldens(manifest))
         findings.part("report", _report(folder, manifest, gathered))
-    return findings
+    return findings, gathered
 
 
 def _files(folder: Path, manifest: Manifest) -> Iterator[str]:
@@ -123,37 +123,22 @@ def _results(run: Run, journal: JournalFile) -> Iterator[str]:
     told = verdict.sentence(code, header.profile, counts, note)
     if (footer.exit_code, footer.qualifies, footer.verdict) != (code, code == 0 and not note, told):
         yield f"the verdict does not follow from the results: {escaping.line(told, 300)}"
-    over = [result.case_id for result in journal.results() if result.status is Status.PASS and _over(result)]
-    if over:
-        yield f"{_named(over)} passed with an error beyond its budget."
+    yield from run.doubts
 
 
-def _over(result: Result) -> bool:
-    return any(ratio > LIMIT for ratio in ratios(result.record).values())
-
-
-def _waivers(header: Header, journal: JournalFile) -> Iterator[str]:
-    known: dict[str, Waiver] = {}
-    day = date.fromisoformat(header.started[:10])
-    for record in header.waivers:
+def _waivers(run: Run, folder: Path | None) -> Iterator[str]:
+    """Waivers have to be valid, and to stand in a file that is here."""
+    yield from run.waiver_doubts
+    root = folder if folder is not None else resources.golden_dir() / "waivers"
+    there: list[Waiver] = []
+    if run.header.waivers and root.exists():
         try:
-            waiver = Waiver.model_validate(record.model_dump())
-        except ValidationError:
-            yield f"{escaping.name(record.id)} is no valid waiver."
-            continue
-        known[waiver.id] = waiver
-        if waiver.expires - waiver.opened > LONGEST or waiver.opened > day:
-            yield f"{waiver.id} is open for more than {LONGEST.days} days, or was opened after the run."
-    wrong = []
-    for result in journal.results():
-        if result.status not in (Status.WAIVED, Status.QUARANTINED, Status.STALE_WAIVER):
-            continue
-        found = known.get(result.waiver)
-        case = (result.requirement, result.case_id, result.surface, result.nodeid)
-        if found is None or found.expired(day) or not found.matches(*case):
-            wrong.append(result.case_id)
-    if wrong:
-        yield f"{_named(wrong)} is waived without a valid waiver for it."
+            there = read_waivers(root, load_registry(), datetime.now(UTC).date())
+        except BadInput as error:
+            yield str(error)
+    for record in run.header.waivers:
+        if not any(waiver.told_by(record) for waiver in there):
+            yield f"{escaping.name(record.id)} does not stand so in {root}; name its file with --waivers."
 
 
 def _environment(header: Header, footer: Footer | None) -> Iterator[str]:
@@ -161,8 +146,9 @@ def _environment(header: Header, footer: Footer | None) -> Iterator[str]:
     for device, environment in where:
         if environment.modified:
             yield "the suites were run from a checkout with changes; commit them and run again."
-        if device == "cuda" and not (environment.driver and environment.gpus and all(g.name for g in environment.gpus)):
-            yield "the run was on a GPU, and the journal does not say which, or with which driver."
+        named = environment.driver and all(gpu.name for gpu in environment.gpus)
+        if device == "cuda" and environment.gpus and not named:
+            yield "the run was on a GPU, and the journal does not name it, or its driver."
         if not environment.packages.get("torch"):
             yield "the version of torch is not recorded."
     if len({environment.commit for _, environment in where}) > 1:
@@ -231,7 +217,10 @@ def _qualifies(gathered: Gathered, number: int) -> Iterator[str]:
 
 def _report(folder: Path, manifest: Manifest, gathered: Gathered) -> Iterator[str]:
     tables: list[FaultTable] = [read_faults(folder / name) for name in manifest.faults if (folder / name).is_file()]
-    for name, writer in files(gathered, [*tables, *of_journals(gathered)]).items():
+    made_of = files(gathered, [*tables, *of_journals(gathered)])
+    for name in sorted(manifest.files.keys() - {*made_of, *manifest.faults, *(run.journal for run in manifest.runs)}):
+        yield f"{escaping.name(name)} is neither a journal nor faults nor made of them."
+    for name, writer in made_of.items():
         path = folder / name
         if not path.is_file():
             yield f"{name} is missing."

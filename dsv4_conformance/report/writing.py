@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -14,6 +15,7 @@ from dsv4_conformance.report.gathering import Gathered
 
 PAGE, MARKDOWN, JUNIT, CTRF, BADGES = "report.html", "report.md", "junit.xml", "ctrf.json", "badges"
 Writer = Callable[[TextIO], object]
+_BADGE = re.compile(r"[A-Z]-[\w.-]+\.svg", re.ASCII)
 
 
 def files(gathered: Gathered, faults: Sequence[FaultTable] = ()) -> dict[str, Writer]:
@@ -49,3 +51,13 @@ def write(folder: Path, writers: dict[str, Writer]) -> list[Path]:
             f"The report cannot be written to {folder} ({error.strerror}); name a folder that can be written with -o."
         ) from None
     return written
+
+
+def remove_other_badges(folder: Path, written: Collection[Path]) -> None:
+    """Remove badges that an earlier report has left, of runs that this one does not have. Raises BadInput."""
+    for path in (folder / BADGES).glob("*.svg"):
+        if path not in written and _BADGE.fullmatch(path.name):
+            try:
+                path.unlink()
+            except OSError as error:
+                raise BadInput(f"The old badge {path} cannot be removed ({error.strerror}); remove it.") from None

@@ -3,9 +3,14 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from dsv4_conformance.errors import BadInput
+from dsv4_conformance.plugin.results_folder import ResultsFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTERS = """
@@ -60,3 +65,43 @@ def test_a_signal_is_named(tmp_path: Path) -> None:
 def test_bad_input_stays_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, "nosuch")
     assert done.returncode == 2 and "Traceback" not in done.stderr + done.stdout
+
+
+# Kills: a run that goes on, holding its folder, when the command that was to watch it has been killed.
+def test_a_killed_command_takes_its_run_along(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(
+        ADAPTERS + "import time\nclass Sleeps(Exits):\n    def prefill(self, call):\n        time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "dsv4_conformance.cli", "run", "--profile", "smoke", "--results", "results"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    quiet = {"cwd": tmp_path, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = subprocess.Popen([*command, "--impl", "sleeps:Sleeps"], **quiet)  # type: ignore[call-overload]
+    owner = tmp_path / "results/.owner"
+    try:
+        wait_for(
+            lambda: owner.exists() and owner.read_text().strip() and list((tmp_path / "results").glob("workers/*"))
+        )
+        pid = int(owner.read_text())
+        with pytest.raises(BadInput, match=f"Another run \\(process {pid}\\) is writing"):
+            ResultsFolder(tmp_path / "results")
+    finally:
+        started.kill()
+        started.wait()
+    wait_for(lambda: free(tmp_path / "results"))
+    assert '"kind":"footer"' not in (tmp_path / "results/journal.jsonl").read_text()
+
+
+def free(folder: Path) -> bool:
+    """Whether no run is writing there."""
+    try:
+        ResultsFolder(folder).release()
+    except BadInput:
+        return False
+    return True
+
+
+def wait_for(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

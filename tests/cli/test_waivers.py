@@ -62,6 +62,8 @@ def test_failed_cases_of_a_run_are_taken_over(tmp_path: Path, capsys: pytest.Cap
         (["--requirement", "INV-777", "--case", "x"], "a requirement that does not exist"),
         (["--requirement", "INV-02", "--kind", "ignored", "--case", "x"], "wrong at kind"),
         (["--requirement", "INV-02"], "A waiver needs its cases"),
+        (["--requirement", "INV-53", "--case", "INV-01-1a2b3c4d"], "is not of INV-53"),
+        (["--requirement", "INV-02", "--case", "x", "--days", "-5"], "--days is -5"),
     ],
 )
 def test_wrong_addition_changes_nothing(
@@ -92,6 +94,21 @@ def test_check_names_what_has_to_go(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"over expired on {TODAY - timedelta(days=1)}" in told
     assert "gone matches no case" in told and "gone is stale: INV-01-0 passed" in told
     assert told.endswith("2 waiver(s), 4 problem(s)\n")
+
+
+# Kills: a check that believes only in the statuses of runs which had these waivers.
+def test_a_case_that_passed_without_the_waiver_makes_it_stale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "w.toml"
+    header = {**HEADER, "implementation": {**HEADER["implementation"], "identity": {"name": "Mine"}}}
+    for name, adapter in (("W-1", "Mine"), ("W-2", "another")):
+        words = ["--requirement", "INV-01", *GIVEN[2:], "--implementation", adapter, "--waivers", str(file)]
+        assert command(capsys, "add", *words, "--case", "INV-01-0", "--id", name)[0] == 0
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text("".join(json.dumps(line) + "\n" for line in [header, result(0), result(1)]))
+    told = command(capsys, "check", "--waivers", str(file), str(journal))[1]
+    assert f"W-1 is stale: INV-01-0 passed in {journal}; take it out." in told and "W-2 is stale" not in told
 
 
 def test_no_waivers_are_no_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

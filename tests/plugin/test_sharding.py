@@ -85,6 +85,12 @@ def test_right_shards_qualify_together_and_a_missing_one_is_a_gap(project: Proje
     missing = [result for result in one.results if result.status is Status.NOT_RUN]
     assert len(one.results) == 7 and len(missing) == 7 - len(read_journal(paths[0]).results)
     assert {result.reason for result in missing} == {"None of the merged journals has a result of this case."}
+    # A pass that nothing was measured for does not get into a merged journal.
+    lines = [json.loads(line) for line in paths[1].read_text().splitlines()]
+    next(line for line in lines if line.get("status") == "PASS")["record"] = {}
+    paths[1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(BadInput, match=r"contradicts itself: .* passed without a record"):
+        merge(paths)
 
 
 def test_shard_that_was_killed_leaves_gaps(project: Project) -> None:
@@ -129,10 +135,15 @@ def test_shard_twice_and_case_twice_are_refused(project: Project) -> None:
     path = project.folder / "again/journal.jsonl"
     with pytest.raises(BadInput, match="are both of the shard 1"):
         merge([one, path])
-    for name in ("a", "b"):
-        project.run("--dsv4-results", name)
+    project.run("--dsv4-results", "a")
+    with pytest.raises(BadInput, match="is of no shard"):
+        merge([project.folder / "a/journal.jsonl"])
+    two = project.folder / "shard2/journal.jsonl"
+    lines = two.read_text().splitlines(keepends=True)
+    taken = next(line for line in one.read_text().splitlines(keepends=True) if '"kind":"result"' in line)
+    two.write_text("".join([*lines[:-1], taken]))
     with pytest.raises(BadInput, match="both have a result of INV-0"):
-        merge([project.folder / name / "journal.jsonl" for name in ("a", "b")])
+        merge([one, two])
 
 
 def test_shard_can_be_resumed_and_other_shards_are_refused(project: Project) -> None:

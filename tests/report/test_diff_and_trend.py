@@ -195,3 +195,39 @@ def test_hostile_texts_break_neither(tmp_path: Path) -> None:
             page.feed(text)
             assert {tag: page.tags.count(tag) for tag in STRUCTURE} == STRUCTURE | {"script": 1} and not page.bad
             assert not CONTROL.search(text.replace("\n", ""))
+
+
+# Kills: "Nothing changed" of a run that did not end, or of a journal that contradicts itself.
+@pytest.mark.parametrize(
+    ("after", "more", "why"),
+    [(case(1), {"end": False}, "The run did not end"), (case(1, ratio=9.0), {}, "with an error beyond its budget")],
+)
+def test_a_run_that_cannot_be_relied_on_is_no_good_news(
+    tmp_path: Path, command: Command, after: Result, more: dict[str, object], why: str
+) -> None:
+    two(tmp_path, [case(1)], [after], **more)
+    for form in ("text", "markdown"):
+        done = command("diff", "a.jsonl", "b.jsonl", "--format", form)
+        assert done.returncode == 1 and why in done.stdout and "B cannot be relied on; " in done.stdout
+        assert why in command("trend", "a.jsonl", "b.jsonl", "--format", form).stdout
+    command("trend", "a.jsonl", "b.jsonl", "-o", "out")
+    assert why in (tmp_path / "out/trend.html").read_text()
+
+
+# Kills: a summary with the verdict of a footer that lies; summary and merge of what no reader can take.
+def test_a_summary_has_the_verdict_of_the_results(tmp_path: Path, command: Command) -> None:
+    lie = {"exit_code": 0, "qualifies": True, "verdict": "QUALIFIES in profile default: 1 checked"}
+    made.write(tmp_path / "run/journal.jsonl", [case(1, FAIL, 4.0)], foot=lie)
+    told = command("summary", "run").stdout
+    assert "**DOES NOT QUALIFY in profile default" in told and "QUALIFIES in" not in told
+    made.write(tmp_path / "j.jsonl", [case(1, ratio=9.0)])
+    assert (
+        "the journal contradicts itself: INV-01-00000001 passed with an error" in command("summary", "j.jsonl").stdout
+    )
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    path = made.write(tmp_path / "half.jsonl", [case(1)])
+    path.write_text(path.read_text().replace('"kernel"', '"\\ud800"'))
+    for name in ("deep", "half"):
+        for words in (("summary",), ("merge", "-o", "out")):
+            done = command(*words, f"{name}.jsonl")
+            assert done.returncode in (0, 2) and "Traceback" not in done.stderr

@@ -51,6 +51,11 @@ def test_a_failure_is_told_with_its_requirement(tmp_path: Path) -> None:
         (GOOD, {"foot": {"results_hash": "0" * 64}}, "Does not qualify", "contradicts itself: results hash"),
         (GOOD, {"foot": {"counts": {"PASS": 3}}}, "Does not qualify", "contradicts itself: counts"),
         (GOOD, {"planned": GOOD[:1]}, "Does not qualify", "cases that the plan does not have"),
+        ([result("INV-01-00000001", ratio=9.0)], {}, "Does not qualify", "with an error beyond its budget"),
+        ([result("INV-01-00000001", ratio="nan")], {}, "Does not qualify", "out_ratio that is no number"),
+        ([result("INV-01-00000001", Status.WAIVED)], {}, "Does not qualify", "is waived without a valid waiver"),
+        (GOOD, {"device": "cuda"}, "Does not qualify", "was on a GPU, and the journal does not say which"),
+        (GOOD, {"profile": "nonsense"}, "Does not qualify", "there is no profile 'nonsense'"),
         (GOOD[:1], {"planned": GOOD}, "Does not qualify", "1 NOT_RUN in one requirement"),
         (GOOD, {"end": False}, "Did not end", "no footer"),
         (GOOD, {"partial": "only cases named by --dsv4-case"}, "Passed in part", "Not all of the profile was run"),
@@ -71,10 +76,33 @@ def test_a_run_qualifies_by_its_results_alone(
     assert any(told in reason for reason in reasons), reasons
 
 
+# Kills: waived failures that nothing tells of, or an error of one of them told as within the limit.
+def test_waived_failures_are_told_wherever_the_verdict_is(tmp_path: Path, command: Command) -> None:
+    waived = [result(f"INV-01-0000001{n}", Status.WAIVED, ratio=1593.0, waiver="W-1") for n in range(2)]
+    made.write(tmp_path / "j.jsonl", [*GOOD, *waived], waivers=[made.waiver()])
+    done = command("report", "j.jsonl", "-o", "out")
+    assert done.returncode == 0 and done.stdout.startswith("Qualifies with 2 waived failures.")
+    assert "2 waived by W-1 (Ada Lovelace, until 2026-12-20: https://example.com/issues/1) (INV-01)." in done.stdout
+    page = re.sub(r"\s+", " ", (tmp_path / "out/report.html").read_text())
+    assert "<h1>Qualifies with 2 waived failures.</h1>" in page and '<li class="permitted">2 waived by W-1' in page
+    assert "Largest error that is not waived: 0.30 budgets" in page and "Largest error 1,593" not in page
+    assert "qualifies with 2 waived failures" in (tmp_path / "out/badges/A-kernel.svg").read_text()
+
+
+# Kills: an adapter that inherits an identity and passes for the one that it inherits it from.
+def test_what_ran_is_told_beside_a_name_that_is_not_its_own(tmp_path: Path, command: Command) -> None:
+    mine = {"requested": "mine:Sub", "identity": {"name": "kernel", "version": "1.0"}, "surfaces": {}, "devices": []}
+    made.write(tmp_path / "j.jsonl", GOOD, implementation=mine)
+    done = command("report", "j.jsonl", "-o", "out")
+    assert "  A  kernel (mine:Sub) 1.0 CPU, profile default: qualifies" in done.stdout
+    assert "kernel (mine:Sub) 1.0" in (tmp_path / "out/report.md").read_text()
+    assert "<strong>kernel (mine:Sub)</strong>" in (tmp_path / "out/report.html").read_text()
+
+
 @pytest.fixture
 def two(tmp_path: Path) -> list[Path]:
     """A good run on a GPU, and a bad one of another build on a CPU."""
-    waived = result("INV-03-00000003", Status.WAIVED, ratio=1.5, waiver="W-1", reason="W-1 until 2026-12-20: known")
+    waived = result("INV-01-00000003", Status.WAIVED, ratio=1.5, waiver="W-1", reason="W-1 until 2026-12-20: known")
     good = made.write(tmp_path / "a.jsonl", [*GOOD, waived], gpu="NVIDIA H200", waivers=[made.waiver()])
     left = [NotSelected(what="INV-92", reason="no GPU"), NotSelected(what="INV-93", reason="no GPU")]
     bad = made.write(tmp_path / "b.jsonl", BAD, version="1.1", run_id="other", not_selected=left)
@@ -109,7 +137,9 @@ def test_the_page_tells_all_sections(two: list[Path], tmp_path: Path) -> None:
 def test_markdown_tells_the_same(two: list[Path]) -> None:
     text = overview(gather(two))
     assert text.startswith("# 1 of 2 runs qualifies.")
-    assert "| INV-01 | Output follows the attention formula | 1 | **1/1 FAIL** | 0.30 | 7.50 | 40.00 | 40.00 |" in text
+    assert (
+        "| Output follows the attention formula | **1/2 WAIVED** | **1/1 FAIL** | 1.50 | 7.50 | 40.00 | 40.00 |" in text
+    )
     assert "B: INV-92, INV-93: no GPU" in text and "| A | W-1 | INV-01 | tolerated |" in text
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_the_plan_is_the_headers_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is no journal"),
+        ("", "j.jsonl is empty"),
         ("{}\n", "is no journal"),
         ("[1, 2]\n", "is no journal"),
         ('{"kind":"header","schema":"dsv4-journal/1","plan":[1 2]}\n', "is no journal"),
@@ -105,6 +106,7 @@ def test_a_fold_has_the_journals_numbers(tmp_path: Path) -> None:
 
 _MEASURE = """
 import resource, sys
+from collections.abc import Callable
 from pathlib import Path
 from dsv4_conformance.report.folding import fold
 from dsv4_conformance.report.stream import JournalFile
@@ -122,3 +124,18 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
     total, grown = map(int, done.stdout.split())
     assert total == lines
     assert grown / lines < 1000
+
+
+# Kills: bytes that are no text, read as if something else stood there; a line that was cut off within a character.
+@pytest.mark.parametrize("read", [JournalFile, read_journal])
+def test_what_is_not_utf_8_is_damage(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    path = write(tmp_path / "j.jsonl", [result("INV-01-00000001"), result("INV-01-00000002")])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], lines[2].replace(b"gw0", b"gw\xff"), *lines[3:]]))
+    with pytest.raises(BadInput, match="damaged at line 3: it is not UTF-8"):
+        read(path)
+    path.write_bytes(b"".join([*lines[:2], lines[2][:100], b"\xe2"]))
+    read(path)
+    path.write_bytes(lines[0].replace(b'"kernel"', b'"\xff"'))
+    with pytest.raises(BadInput, match="damaged at line 1: it is not UTF-8"):
+        read(path)

@@ -44,12 +44,13 @@ def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A submission of three cases, for suites that plan just these."""
     cases = {(r.case_id, r.surface) for r in RESULTS}
     monkeypatch.setattr("dsv4_conformance.report.planned.expected_plan", lambda journal: cases)
+    (tmp_path / "waivers.toml").write_text(WAIVER)
     return submit(tmp_path / "sub", made.write(tmp_path / "j.jsonl", RESULTS))
 
 
 def refusals(folder: Path) -> list[str]:
     """Why the submission is refused; [] if it is not."""
-    return verifying.verify(folder, read_manifest(folder)).refusals
+    return verifying.verify(folder, read_manifest(folder), waivers=folder.parent / "waivers.toml")[0].refusals
 
 
 def test_what_a_run_left_is_accepted(accepted: Path) -> None:
@@ -82,6 +83,40 @@ def _without_a_case(lines: list[dict[str, Any]]) -> None:
     del lines[2]
     del lines[0]["plan"][1]
     refooted(lines)
+
+
+WAIVER = """
+[[waiver]]
+id = "W-1"
+requirement = "INV-01"
+selector = {implementation = "*", cases = [], statuses = ["FAIL"]}
+issue = "https://example.com/issues/1"
+owner = "Ada Lovelace"
+opened = 2026-11-01
+expires = 2026-12-20
+kind = "tolerated"
+"""
+
+
+def _waived_by(status: str | None = "FAIL", **more: Any) -> Callable[[list[dict[str, Any]]], object]:
+    """An edit: a case that ended with ``status`` is waived by a waiver with other fields than the usual ones."""
+
+    def edit(lines: list[dict[str, Any]]) -> None:
+        lines[0]["waivers"] = [made.waiver(**more).model_dump()]
+        lines[2] |= {"status": "WAIVED", "waiver": "W-1", "waived_status": status}
+        refooted(lines)
+
+    return edit
+
+
+def _passed_with(**record: Any) -> Callable[[list[dict[str, Any]]], object]:
+    """An edit: other fields in the record of a case that passed; None takes one out."""
+
+    def edit(lines: list[dict[str, Any]]) -> None:
+        told = {**lines[2]["record"], **record}
+        lines[2]["record"] = {name: value for name, value in told.items() if value is not None}
+
+    return edit
 
 
 def _waived(lines: list[dict[str, Any]]) -> None:
@@ -125,6 +160,22 @@ EDITS: list[tuple[Callable[[list[dict[str, Any]]], object], str]] = [
     (lambda lines: lines[-1].update(counts={"PASS": 9}), "counts of the footer"),
     (lambda lines: lines[-1].update(exit_code=5), "does not follow from the results"),
     (lambda lines: lines[2]["record"]["metrics"].update(out_ratio=1.2), "beyond its budget"),
+    (lambda lines: lines[2].update(record={}), "without a record"),
+    (_passed_with(checked=False), "without a record"),
+    (_passed_with(metrics=[1, 2]), "without a record"),
+    (_passed_with(metrics=None), "without a record"),
+    (_passed_with(metrics={}), "a budget for out and no error of it"),
+    (_passed_with(metrics={"out_ratio": 0.3}), "a budget for out and no error of it"),
+    (_passed_with(metrics={"out_ratio": "0.3", "out_error": 9e-5}), "out_ratio that is no number"),
+    (_passed_with(metrics={"out_ratio": 0.3, "out_error": -9e-5}), "out_error that is no number, or negative"),
+    (_passed_with(metrics={"out_ratio": 0.3, "out_error": 0.93}), "not its error over its budget"),
+    (lambda lines: lines[0]["environment"]["packages"].update({"dsv4-conformance": "9.9"}), "list of packages has 9.9"),
+    (lambda lines: lines[0].update(profile="nonsense"), "there is no profile 'nonsense'"),
+    (_waived_by(selector={"implementation": "other*", "statuses": ["FAIL"]}), "for another adapter"),
+    (_waived_by(selector={"implementation": "*", "device": "cuda", "statuses": ["FAIL"]}), "another adapter or device"),
+    (_waived_by("CRASH"), "covers FAIL and not CRASH"),
+    (_waived_by(None), "does not say with which status it ended"),
+    (_waived_by(kind="quarantined"), "such a case does not run"),
     (lambda lines: lines[0]["environment"].update(modified=True), "a checkout with changes"),
     (lambda lines: lines[0].update(device="cuda"), "does not say which"),
     (lambda lines: lines[0]["environment"].update(packages={}), "torch is not recorded"),
@@ -149,12 +200,36 @@ def test_an_edited_journal_is_refused(
 
 
 def test_a_waiver_that_is_right_is_accepted(accepted: Path) -> None:
-    def right(lines: list[dict[str, Any]]) -> None:
-        lines[0]["waivers"] = [made.waiver().model_dump()]
-        lines[2] |= {"status": "WAIVED", "waiver": "W-1"}
-        refooted(lines)
+    edited(accepted, _waived_by())
+    assert refusals(accepted) == []
+    # The file of the waivers says something else, or there is none.
+    (accepted.parent / "waivers.toml").write_text(WAIVER.replace("Ada", "Eve"))
+    assert refusals(accepted) == [f"A waivers: W-1 does not stand so in {accepted.parent}/waivers.toml; name its file "
+                                  "with --waivers."]  # fmt: skip
+    (accepted.parent / "waivers.toml").unlink()
+    assert "W-1 does not stand so" in refusals(accepted)[0]
 
-    assert refusals(edited(accepted, right)) == []
+
+def test_what_was_accepted_is_told(accepted: Path, command: Command) -> None:
+    done = command("verify", str(edited(accepted, _waived_by())), "--waivers", str(accepted.parent / "waivers.toml"))
+    assert done.returncode == 0, done.stdout
+    assert "  A  kernel 1.0, CPU, profile default, seed 0: 3 checked, 1 waived\n" in done.stdout
+    assert "     W-1: 1 of INV-01 until 2026-12-20\nACCEPTED" in done.stdout
+
+
+def test_a_file_that_no_journal_gives_is_refused(accepted: Path) -> None:
+    (accepted / "badges/Z.svg").write_text("<svg/>")
+    _rehashed(accepted)
+    assert refusals(accepted) == ["report: badges/Z.svg is neither a journal nor faults nor made of them."]
+
+
+def test_a_new_report_leaves_no_badge_or_journal_of_an_older_one(command: Command, tmp_path: Path) -> None:
+    paths = [made.write(tmp_path / f"{n}.jsonl", RESULTS, run_id=n, name=n) for n in ("one", "two")]
+    command("report", *map(str, paths), "-o", "sub", "--submission")
+    (tmp_path / "sub/badges/mine.svg").write_text("")
+    command("report", "sub/journals/A-one.jsonl", "-o", "sub", "--submission")
+    left = [name for name in present(tmp_path / "sub") if "/" in name]
+    assert left == ["badges/A-one.svg", "badges/mine.svg", "journals/A-one.jsonl"]
 
 
 # Kills: files that are not hashed, not listed or gone; a page that was edited and hashed anew.
@@ -191,7 +266,7 @@ def test_other_goldens_and_another_version_are_refused(accepted: Path) -> None:
     _rehashed(accepted, goldens="0" * 64)
     assert refusals(accepted) == ["goldens: they are not those of the installed version."]
     _rehashed(accepted, version="9.9")
-    found = verifying.verify(accepted, read_manifest(accepted))
+    found, _ = verifying.verify(accepted, read_manifest(accepted))
     assert found.incomparable and "made by dsv4-conformance 9.9" in found.refusals[0]
 
 
