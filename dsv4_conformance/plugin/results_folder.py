@@ -63,7 +63,8 @@ class ResultsFolder:
             probe.write_bytes(b"")
             probe.unlink()
             # Not in the lock's own file: whoever tries the lock empties that.
-            (self.path / OWNER).write_text(f"{os.getpid()}\n", encoding="ascii")
+            with suppress(OSError):  # a full disk is told of where it matters
+                (self.path / OWNER).write_text(f"{os.getpid()}\n", encoding="ascii")
         except Timeout:
             raise BadInput(
                 f"Another run{_owner(self.path)} is writing its results to {self.path}; wait for it, or name another "
