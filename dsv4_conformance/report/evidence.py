@@ -35,7 +35,8 @@ def flaw(result: Result) -> str:
     if result.status not in (Status.PASS, Status.WARN):
         return ""
     metrics, budget = result.record.get("metrics"), mapping(result.record.get("budget"))
-    if not result.record.get("checked") or not isinstance(metrics, dict):
+    compared = result.record.get("checked") or result.status is Status.WARN  # which an exception before it can make
+    if not compared or not isinstance(metrics, dict):
         return "passed without a record of anything that was compared."
     for key, value in metrics.items():
         measured = number(value)

@@ -45,7 +45,8 @@ def test_tolerated_failure_is_waived_and_only_that(project: Project, workers: st
     assert ran.statuses == {"INV-01": [PASS, WAIVED, PASS], "INV-02": [PASS, FAIL], "INV-03": [PASS, Status.WARN]}
     assert ran.code == 1
     waived = next(result for result in ran.journal.results if result.status is WAIVED)
-    assert waived.waiver == "W-1"
+    assert waived.waiver == "W-1" and waived.waived_status is Status.FAIL
+    assert {r.waived_status for r in ran.journal.results if r.status is not WAIVED} == {None}
     assert waived.reason == (
         f"W-1 until {TODAY + timedelta(days=10)} (Ada, https://example.com/issues/1): row 2 came back as 3."
     )
@@ -123,6 +124,7 @@ def test_crash_is_waived_only_where_the_waiver_says_so(project: Project, workers
     covering = waiver('implementation = "good"\ntests = "*-n2-*"\nstatuses = ["CRASH"]')
     ran = run(project, covering, impl="Killed", words=("-n", workers))
     assert ran.statuses["INV-01"] == [PASS, WAIVED, PASS]
+    assert [r.waived_status for r in ran.journal.results if r.status is WAIVED] == [Status.CRASH]
     suite = ET.parse(project.folder / "junit.xml").getroot().find("testsuite")
     assert suite is not None and (suite.get("failures"), suite.get("skipped"), suite.get("tests")) == ("2", "1", "7")
 
