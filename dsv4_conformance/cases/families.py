@@ -199,6 +199,7 @@ FAMILIES: dict[str, Family] = {
     "plans": _plans,
     "core": _core,
     "rows": _rows,
+    "launches": _rows,
     "sinks": _sinks,
     "lonely": _lonely,
     "clean_lists": _clean_lists,

@@ -7,7 +7,7 @@ from dsv4_conformance.suite import ATTENTION, requirement
 TURNS = {"cpu": 2, "cuda": 25}
 
 
-@requirement("INV-102", on=ATTENTION, cases="rows")
+@requirement("INV-102", on=ATTENTION, cases="launches")
 def test_many_launches_of_other_shapes_change_no_bit(subject: Subject, case: AttentionCase) -> None:
     """INV-102 (SHOULD): three calls of different rows, heads and widths take turns; each gives its first bits again."""
     others = [
