@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from dsv4_conformance.mla.cuda_graph import Piece
 from dsv4_conformance.mla.layer import AttentionLayer, Run
 from dsv4_conformance.mla.metadata import DSV4Metadata
 from dsv4_conformance.mla.topk import paged
+from dsv4_conformance.runner.timing import milliseconds
 from dsv4_conformance.spec.geometry import FLASH
 from dsv4_conformance.spec.weights import LayerSpec
 
@@ -71,27 +71,12 @@ def compare(
     times: tuple[list[float], list[float]] = ([], [])
     for place in range(sizes.rounds + 1):
         for kept, run in zip(times, (ours, other), strict=True):
-            took = _milliseconds(run, device, calls or sizes.calls)
+            took = milliseconds(run, device, calls or sizes.calls)
             if place:
                 kept.append(took)
     ratios = [a / b for a, b in zip(*times, strict=True)]
     low, _, high = quantiles(ratios, n=4)
     return Ratio(median(times[0]), median(times[1]), low, high)
-
-
-def _milliseconds(run: Callable[[], Any], device: torch.device, calls: int) -> float:
-    if device.type != "cuda":
-        start = perf_counter()
-        for _ in range(calls):
-            run()
-        return (perf_counter() - start) * 1e3 / calls
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    begin.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / calls
 
 
 def core_layer(
