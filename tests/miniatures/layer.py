@@ -12,6 +12,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from dsv4_conformance.faults import sinks_and_heads
+from dsv4_conformance.faults.layers import Kernels
 from dsv4_conformance.implementations.sessions import LayerSession
 from dsv4_conformance.mla import chunk_cache, combine, metadata
 from dsv4_conformance.mla.attend import Attention
@@ -47,30 +49,6 @@ class Layered(Miniature):
         self.change(layer)
         opened: LayerSession = layer
         return opened
-
-
-class Kernels:
-    """The layer's own kernels, right; subclasses change the queries before, or the output after."""
-
-    def __init__(self, right: Any) -> None:
-        self._right = right
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._right, name)
-
-    def before(self, q: Tensor) -> Tensor:
-        """The queries that are attended with."""
-        return q
-
-    def after(self, out: Tensor) -> Tensor:
-        """The output that is returned."""
-        return out
-
-    def paged(self, q: Tensor, *rest: Any) -> Tensor:
-        return self.after(self._right.paged(self.before(q), *rest))
-
-    def rows(self, q: Tensor, *rest: Any) -> Tensor:
-        return self.after(self._right.rows(self.before(q), *rest))
 
 
 def _pools(layer: AttentionLayer) -> list[KVPool]:
@@ -110,14 +88,8 @@ class SinkBuiltForEveryStep(Layered):
 class SinkMovedByAnUpdate(Layered):
     """A refresh makes a new tensor, so a captured graph goes on with the old one."""
 
-    class moving(LocalSink):
-        def refresh(self) -> None:
-            if self._copied is not None:
-                self._local = self._local.clone()
-            super().refresh()
-
     def change(self, layer: AttentionLayer) -> None:
-        layer.local_sink.__class__ = self.moving
+        layer.local_sink.__class__ = sinks_and_heads.SinkMovedByAnUpdate.moving
 
 
 class UnifiedPathWithAllSinks(Layered):

@@ -10,12 +10,13 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from dsv4_conformance.faults.layers import Kernels
 from dsv4_conformance.mla.attend import Attention
 from dsv4_conformance.mla.compressor import Compressor
 from dsv4_conformance.mla.cuda_graph import PrefillGraph
 from dsv4_conformance.mla.layer import AttentionLayer, Run
 from dsv4_conformance.mla.metadata import CLASSES, Change, DSV4Metadata, Event
-from tests.miniatures.layer import Kernels, Layered
+from tests.miniatures.layer import Layered
 from tests.miniatures.state_metadata import _Reclassed
 
 
