@@ -11,6 +11,7 @@ from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.journal import read_journal
 from dsv4_conformance.plugin.merging import merge, write
 from dsv4_conformance.plugin.sharding import CASE_S, digest, split
+from dsv4_conformance.report.evidence import PACKAGE
 from dsv4_conformance.status import Status
 from tests.plugin.conftest import Project
 
@@ -118,11 +119,16 @@ def test_what_does_not_fit_is_refused_by_name(project: Project) -> None:
     one, two = shards(project, 2, impl="Good")
     with pytest.raises(BadInput, match="are both of the run"):
         merge([one, one])
-    commit = read_journal(one).header.environment.commit
+    environment = read_journal(one).header.environment
+    commit, packages = environment.commit, environment.packages
     for change, sentence in (
         ({"seed": 5}, r"differs in seed \(5 there, 0 here\)"),
         ({"seed": 0, "environment__commit": "abc"}, "differs in commit of dsv4-conformance"),
-        ({"environment__commit": commit, "version": "9"}, "differs in version of dsv4-conformance"),
+        # An installed package tells its version twice: a merge compares journals that do not contradict themselves.
+        (
+            {"environment__commit": commit, "version": "9", "environment__packages": {**packages, PACKAGE: "9"}},
+            "differs in version of dsv4-conformance",
+        ),
     ):
         changed(two, **change)
         with pytest.raises(BadInput, match=sentence):
