@@ -9,6 +9,7 @@ from dsv4_conformance.cases.plan import PlannedCase
 from dsv4_conformance.errors import BadInput, HarnessError
 from dsv4_conformance.implementations.api import Implementation
 from dsv4_conformance.runner.execute import raised
+from dsv4_conformance.runner.memory import keep_freed
 from dsv4_conformance.runner.subject import Subject
 
 
@@ -19,9 +20,11 @@ class Session:
         self.device = torch.device(device)
         if self.device.type == "cuda":
             _same_bits_on(self.device)
-        elif "OMP_NUM_THREADS" not in os.environ:
-            # Cases are small: threads of one call cost more than they save, and workers would fight over the cores.
-            torch.set_num_threads(1)
+        else:
+            keep_freed()
+            if "OMP_NUM_THREADS" not in os.environ:
+                # Cases are small: threads of one call cost more than they save, and workers would fight over cores.
+                torch.set_num_threads(1)
         try:
             self.implementation = implementation(device)
         except BadInput:
