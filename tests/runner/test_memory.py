@@ -13,7 +13,7 @@ if sys.argv[1] == "keep" and not keep_freed():
     raise SystemExit(77)
 
 def case() -> None:
-    kept = [torch.ones(size << 18) for size in (3, 4, 2, 4) * 4]  # MiB
+    kept = [torch.ones(40 << 18) for _ in range(4)]  # 40 MiB each
 
 for _ in range(5):
     case()
