@@ -1,39 +1,30 @@
 """What is freed on the CPU stays with the process."""
 
-import os
+import ctypes
 import subprocess
 import sys
 
 import pytest
 
 SCRIPT = """
-import resource, sys, torch
+from pathlib import Path
+import torch
 from dsv4_conformance.runner.memory import keep_freed
-if sys.argv[1] == "keep" and not keep_freed():
-    raise SystemExit(77)
 
-def case() -> None:
-    kept = [torch.ones(40 << 18) for _ in range(4)]  # 40 MiB each
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-for _ in range(5):
-    case()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    case()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+assert keep_freed()
+before = resident()
+held = [torch.ones(1 << 18) for _ in range(200)]
+del held
+print((resident() - before) >> 20)
 """
 
 
-# Kills: parameters that glibc does not take, a threshold below a case's tensors.
-def test_freed_memory_is_used_again_without_faults() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    faults = {}
-    for word in ("keep", "leave"):
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, word], env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode == 77:
-            pytest.skip("this C library is not glibc")
-        assert done.returncode == 0, done.stderr
-        faults[word] = int(done.stdout)
-    assert faults["keep"] < faults["leave"] / 10
+# Kills: parameters that glibc does not take, or that give memory back.
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library is not glibc")
+def test_freed_memory_stays() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 150
