@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.faults import config as faults
 from dsv4_conformance.implementations.state_api import ServerOptions, Settings
 from tests.miniatures.base import Miniature
 
@@ -247,11 +248,8 @@ class RefusesWithoutAName(Configured):
             raise BadInput("This is not supported; change it.") from None
 
 
-class PagedCallsOfAnyLength(Configured):
+class PagedCallsOfAnyLength(Miniature, faults.PagedCallsOfAnyLength):
     """Has no limit on query rows."""
-
-    def told(self, values: dict[str, Any], config: Any, options: ServerOptions) -> None:
-        values["max_paged_rows"] = 16384
 
 
 class RopeOfTheFirstModel(Configured):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dsv4_conformance.faults import config as faults
 from dsv4_conformance.implementations.state_api import ServerOptions
+from tests.miniatures.base import Miniature
 from tests.miniatures.config import Configured
 
 
@@ -22,11 +24,8 @@ class PagesWithoutTheirTail(Configured):
         values["page_bytes"] = values["page_bytes"] | {"window": 584 * 256, "c4": 584 * 64, "c128": 584 * 2}
 
 
-class OneDraftLayer(Configured):
+class OneDraftLayer(Miniature, faults.OneDraftLayer):
     """Counts one draft layer, whatever the config lists."""
-
-    def told(self, values: dict[str, Any], config: Any, options: ServerOptions) -> None:
-        values["draft_layers"] = 1
 
 
 class CacheSharedOutOverRanks(Configured):

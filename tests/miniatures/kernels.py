@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsv4_conformance.faults import lists_and_rows
 from dsv4_conformance.implementations.api import DecodeCall, DecodeResult, PrefillCall, PrefillResult
 from tests.miniatures.base import Call, Miniature, keys_of, lists_of
 
@@ -76,13 +77,8 @@ class Kernel(Miniature):
         return PrefillResult(call.out.copy_(out), call.max_logits.copy_(top), call.lse.copy_(lse))
 
 
-class HolesMaskedInLogitsOnly(Kernel):
+class HolesMaskedInLogitsOnly(Miniature, lists_and_rows.HolesMaskedInLogitsOnly):
     """Fetches row 0 for holes and gives them weight 0, which does not silence a NaN there."""
-
-    def gather(self, call: Call) -> tuple[Tensor, Tensor]:
-        listed = lists_of(call)
-        keys = keys_of(call, [torch.where(valid, lists, 0) for lists, valid in listed])
-        return keys, torch.cat([valid for _, valid in listed], 1)
 
 
 class TailsMaskedInLogitsOnly(Kernel):

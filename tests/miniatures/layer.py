@@ -12,9 +12,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from dsv4_conformance.faults import sinks_and_heads
+from dsv4_conformance.faults import layers, sinks_and_heads
 from dsv4_conformance.faults.layers import Kernels
-from dsv4_conformance.implementations.sessions import LayerSession
 from dsv4_conformance.mla import chunk_cache, combine, metadata
 from dsv4_conformance.mla.attend import Attention
 from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
@@ -30,25 +29,8 @@ from tests.miniatures.base import Miniature
 from tests.miniatures.state import C128FromTheFirstRow
 
 
-class Layered(Miniature):
+class Layered(Miniature, layers.Layered):
     """The built-in layer, right; subclasses open it otherwise, name a class that steps otherwise, or change a part."""
-
-    made: ClassVar[type[AttentionLayer]] = AttentionLayer
-    attends: ClassVar[type[Attention]] = Attention
-
-    def spec(self, spec: LayerSpec) -> LayerSpec:
-        """What the layer is opened with."""
-        return spec
-
-    def change(self, layer: AttentionLayer) -> None:
-        """Change a part of the opened layer."""
-
-    def open_layer(self, spec: LayerSpec) -> LayerSession:
-        layer: Any = super().open_layer(self.spec(spec))
-        layer.__class__, layer.attention.__class__ = self.made, self.attends
-        self.change(layer)
-        opened: LayerSession = layer
-        return opened
 
 
 def _pools(layer: AttentionLayer) -> list[KVPool]:
@@ -62,16 +44,8 @@ class SinkSliceWithoutTheRank(Layered):
         layer.local_sink._first = 0
 
 
-class SinkNeverReadAgain(Layered):
+class SinkNeverReadAgain(Miniature, sinks_and_heads.SinkNeverReadAgain):
     """Keeps what it read at the first forward, whatever is loaded later."""
-
-    class read_once(LocalSink):
-        def refresh(self) -> None:
-            if self._copied is None:
-                super().refresh()
-
-    def change(self, layer: AttentionLayer) -> None:
-        layer.local_sink.__class__ = self.read_once
 
 
 class SinkBuiltForEveryStep(Layered):
@@ -85,21 +59,12 @@ class SinkBuiltForEveryStep(Layered):
         layer.local_sink.__class__ = self.built
 
 
-class SinkMovedByAnUpdate(Layered):
+class SinkMovedByAnUpdate(Miniature, sinks_and_heads.SinkMovedByAnUpdate):
     """A refresh makes a new tensor, so a captured graph goes on with the old one."""
 
-    def change(self, layer: AttentionLayer) -> None:
-        layer.local_sink.__class__ = sinks_and_heads.SinkMovedByAnUpdate.moving
 
-
-class UnifiedPathWithAllSinks(Layered):
+class UnifiedPathWithAllSinks(Miniature, sinks_and_heads.UnifiedPathWithAllSinks):
     """The second attention path is given the sinks of rank 0, which begin the checkpoint's vector."""
-
-    class attends(Attention):
-        def unified(self, q: Tensor, meta: DSV4Metadata) -> Tensor:
-            whole = LocalSink(self._sink._parameter, 0, 1, q.shape[1])
-            with mock.patch.object(self, "_sink", whole):
-                return super().unified(q, meta)
 
 
 class OneScaleForAllHeads(Layered):
@@ -114,15 +79,8 @@ class OneScaleForAllHeads(Layered):
         layer.attention._kernels = self.kernels(layer.attention._kernels)
 
 
-class PaddedHeadsTimesZero(Layered):
+class PaddedHeadsTimesZero(Miniature, sinks_and_heads.PaddedHeadsTimesZero):
     """Masks padded heads by a product with 0 in a sum over heads, which NaN survives."""
-
-    class kernels(Kernels):
-        def after(self, out: Tensor) -> Tensor:
-            return out + 0 * out.sum(1, keepdim=True)
-
-    def change(self, layer: AttentionLayer) -> None:
-        layer.attention._kernels = self.kernels(layer.attention._kernels)
 
 
 class WorkspaceAssumedZero(Layered):

@@ -10,36 +10,23 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from dsv4_conformance.faults.layers import Kernels
+from dsv4_conformance.faults import graphs, kv_pages
+from dsv4_conformance.faults.layers import Stepping
 from dsv4_conformance.mla.attend import Attention
 from dsv4_conformance.mla.compressor import Compressor
 from dsv4_conformance.mla.cuda_graph import PrefillGraph
 from dsv4_conformance.mla.layer import AttentionLayer, Run
 from dsv4_conformance.mla.metadata import CLASSES, Change, DSV4Metadata, Event
+from tests.miniatures.base import Miniature
 from tests.miniatures.layer import Layered
 from tests.miniatures.state_metadata import _Reclassed
-
-
-class Stepping(AttentionLayer):
-    """A layer whose metadata is changed before it is used."""
-
-    kind: ClassVar[type[DSV4Metadata]] = DSV4Metadata
-
-    def listed(self, meta: DSV4Metadata) -> None:
-        """Change what a step goes by."""
-
-    def metadata(self, runs: Sequence[Run], padded_rows: int) -> DSV4Metadata:
-        meta = super().metadata(runs, padded_rows)
-        meta.__class__ = self.kind
-        self.listed(meta)
-        return meta
 
 
 class EntriesSeenOneTokenLate(Layered):
     """Counts t // r entries where (t + 1) // r are complete."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             meta.c4_topk_lengths_raw -= meta.c4_boundary.int()
             late = meta.c128_boundary
             meta.c128_page_indices[late, (meta.seq_lens // 128 - 1).long()[late]] = -1
@@ -49,7 +36,7 @@ class EntriesSeenOneTokenEarly(Layered):
     """Counts (t + 2) // r entries: one whose last token is the next one."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             seen = meta.seq_lens
             meta.c4_topk_lengths_raw += ((seen + 1) % 4 == 0).int()
             early = (seen + 1) % 128 == 0
@@ -75,21 +62,14 @@ class EntriesUpToCapacity(Layered):
     """Attends to every entry that the page table could name."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             entries = torch.arange(2 * meta.page_table.shape[1])
             meta.c128_page_indices[:, entries] = meta.page_table[:, entries // 2] * 2 + (entries % 2).int()
             meta.c128_topk_lengths_clamp1[:] = len(entries)
 
 
-class OtherTokensOverSlot0(Layered):
+class OtherTokensOverSlot0(Miniature, kv_pages.OtherTokensOverSlot0):
     """Tokens that complete no entry are written to slot 0, in a pool whose page 0 belongs to a sequence."""
-
-    def change(self, layer: AttentionLayer) -> None:
-        layer.sequences.pages._free.append(0)
-        pool = layer.caches.compressed
-        if pool is not None:
-            store = pool.store
-            vars(pool)["store"] = lambda rows, slots: store(rows, slots.clamp(min=0))
 
 
 class OtherTokensOverTheDummySlot(Layered):
@@ -106,7 +86,7 @@ class PaddingStoredOverSlot0(Layered):
     """Rows of nobody store their key at slot 0, in a pool whose page 0 belongs to a sequence."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             meta.raw_out_loc.clamp_(min=0)
 
     def change(self, layer: AttentionLayer) -> None:
@@ -117,7 +97,7 @@ class PaddingStoredOverTheLastToken(Layered):
     """Rows of nobody repeat the slot of the row before them."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             if (meta.seq_lens > 0).any():
                 meta.raw_out_loc[meta.seq_lens == 0] = meta.raw_out_loc[meta.seq_lens > 0][-1]
 
@@ -126,7 +106,7 @@ class PaddingHasNegativeLengths(Layered):
     """Rows of nobody have lengths that a kernel takes for addresses."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             meta.swa_topk_lengths[meta.seq_lens == 0] = -1
 
     class attends(Attention):
@@ -140,7 +120,7 @@ class PageTableOfTheFirstSequence(Layered):
     """Entries of every row are looked up in the first row's page table."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             meta.page_table = meta.page_table[:1].expand_as(meta.page_table).contiguous()
 
 
@@ -148,7 +128,7 @@ class PageEdgeOneTokenLate(Layered):
     """The first token of a page is stored in the page before it."""
 
     class made(Stepping):
-        def listed(self, meta: DSV4Metadata) -> None:
+        def listed(self, meta: DSV4Metadata, runs: Sequence[Run]) -> None:
             edge = (meta.positions % 256 == 0) & (meta.positions > 0)
             before = meta.page_table[edge].gather(1, meta.positions[edge, None] // 256 - 1)
             meta.raw_out_loc[edge] = before[:, 0].long() * 256
@@ -247,20 +227,8 @@ class LengthsOfTheCapture(Layered):
             moved: ClassVar[Mapping[Event, Mapping[str, Change]]] = {"copy": {"swa_topk_lengths": "kept"}}
 
 
-class PlanOfTheCapture(Layered):
+class PlanOfTheCapture(Miniature, graphs.PlanOfTheCapture):
     """Plans once per number of rows, for the lengths of the first call."""
-
-    class kernels(Kernels):
-        def __init__(self, right: Any) -> None:
-            super().__init__(right)
-            self.plans: dict[int, Tensor] = {}
-
-        def paged(self, q: Tensor, window: Any, *rest: Any) -> Tensor:
-            lengths = self.plans.setdefault(len(q), window.lengths.clone())
-            return super().paged(q, window._replace(lengths=lengths), *rest)
-
-    def change(self, layer: AttentionLayer) -> None:
-        layer.attention._kernels = self.kernels(layer.attention._kernels)
 
 
 class RowsBeyondTheBatchKept(Layered):

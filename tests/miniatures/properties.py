@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from dsv4_conformance.faults import kv_pages
 from dsv4_conformance.implementations.sessions import LayerSession
 from dsv4_conformance.mla.compressor import Compressor
 from dsv4_conformance.mla.layer import AttentionLayer, LayerOutput, NewTokens
@@ -33,38 +34,8 @@ class Between(Miniature):
         return opened
 
 
-class _EntriesOnce(KVPool):
-    """Writes no entry over one that a rejected draft completed."""
-
-    stale: set[int]
-
-    def store(self, rows: Tensor, slots: Tensor, keep: Tensor | None = None) -> None:
-        fresh = torch.tensor([int(slot) not in self.stale for slot in slots], dtype=torch.bool)
-        self.stale -= set(slots.tolist())
-        super().store(rows, slots, fresh if keep is None else keep & fresh)
-
-
-class _NotRolledBack(AttentionLayer):
-    def truncate(self, sequence: int, length: int) -> None:
-        ratio, pool = self.spec.ratio, self.caches.compressed
-        if isinstance(pool, _EntriesOnce):
-            made = torch.arange(length // ratio, self.sequences[sequence].length // ratio)
-            pool.stale |= set(self._slots(sequence, made, ratio).tolist())
-        super().truncate(sequence, length)
-
-
-class RejectedEntriesStay(Between):
+class RejectedEntriesStay(Miniature, kv_pages.RejectedEntriesStay):
     """Compressed entries that a rejected draft completed are not made again from the tokens that replace it."""
-
-    layers = _NotRolledBack
-    pools = _EntriesOnce
-
-    def open_layer(self, spec: LayerSpec) -> LayerSession:
-        layer: Any = super().open_layer(spec)
-        if spec.ratio:
-            layer.caches.compressed.stale = set()
-        opened: LayerSession = layer
-        return opened
 
 
 class _FirstTokenLost(Compressor):

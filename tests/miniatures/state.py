@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from dsv4_conformance.implementations.state_api import ExtendBatch
+from dsv4_conformance.faults import steps
 from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
 from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
 from tests.miniatures.base import Miniature
 
 
-class Workspaced(Miniature):
+class Workspaced(Miniature, steps.Workspaced):
     """The built-in workspace, right; subclasses name another class."""
-
-    workspace: ClassVar[type[SparsePrefillWorkspace]] = SparsePrefillWorkspace
-
-    def open_workspace(self) -> SparsePrefillWorkspace:
-        return self.workspace(self.device)
 
 
 class GrowthIgnored(Workspaced):
@@ -63,13 +56,8 @@ class WorkspaceInFloat16(Workspaced):
             return super().get(rows).view(torch.float16)
 
 
-class Chunked(Miniature):
+class Chunked(Miniature, steps.Chunked):
     """The built-in chunk cache, right; subclasses name another class."""
-
-    cache: ClassVar[type[SparsePrefillChunkCache]] = SparsePrefillChunkCache
-
-    def open_chunk_cache(self, batch: ExtendBatch) -> SparsePrefillChunkCache:
-        return self.cache.build(batch.seq_lens, batch.extend_lens, batch.window_slots, batch.query_rows)
 
 
 class _Rectangular(SparsePrefillChunkCache):

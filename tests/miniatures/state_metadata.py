@@ -8,24 +8,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from dsv4_conformance.faults import graphs, steps
 from dsv4_conformance.implementations.state_api import StepBatch
 from dsv4_conformance.mla.metadata import RESET, Change, DSV4Metadata, Event
 from tests.miniatures.base import Miniature
 
 
-class Stepped(Miniature):
+class Stepped(Miniature, steps.Stepped):
     """The built-in metadata, right; subclasses change what is built, or name a class whose events differ."""
-
-    made: ClassVar[type[DSV4Metadata]] = DSV4Metadata
-
-    def built(self, metadata: DSV4Metadata, batch: StepBatch) -> None:
-        """Change what was built."""
-
-    def build_metadata(self, batch: StepBatch) -> DSV4Metadata:
-        right = super().build_metadata(batch)
-        metadata = self.made(**vars(right))
-        self.built(metadata, batch)
-        return metadata
 
 
 class _Reclassed(DSV4Metadata):
@@ -137,13 +127,8 @@ class FieldWithoutAClass(Stepped):
             return {name: change for name, change in super().classes(event).items() if name != "state_rows"}
 
 
-class EntriesPackedAtTheLiveWidth(Stepped):
+class EntriesPackedAtTheLiveWidth(Miniature, graphs.EntriesPackedAtTheLiveWidth):
     """Writes the rows of the C128 list side by side at the width that this step needs."""
-
-    def built(self, metadata: DSV4Metadata, batch: StepBatch) -> None:
-        width = max(max(batch.seq_lens) // 128, 1)
-        live = metadata.c128_page_indices[:, :width].flatten()
-        metadata.c128_page_indices.fill_(-1).view(-1)[: len(live)] = live
 
 
 class EntryListAsWideAsTheStep(Stepped):
