@@ -44,7 +44,7 @@ class SinkSliceWithoutTheRank(Layered):
         layer.local_sink._first = 0
 
 
-class SinkNeverReadAgain(Miniature, sinks_and_heads.SinkNeverReadAgain):
+class SinkNeverReadAgain(Layered, sinks_and_heads.SinkNeverReadAgain):
     """Keeps what it read at the first forward, whatever is loaded later."""
 
 
@@ -59,11 +59,11 @@ class SinkBuiltForEveryStep(Layered):
         layer.local_sink.__class__ = self.built
 
 
-class SinkMovedByAnUpdate(Miniature, sinks_and_heads.SinkMovedByAnUpdate):
+class SinkMovedByAnUpdate(Layered, sinks_and_heads.SinkMovedByAnUpdate):
     """A refresh makes a new tensor, so a captured graph goes on with the old one."""
 
 
-class UnifiedPathWithAllSinks(Miniature, sinks_and_heads.UnifiedPathWithAllSinks):
+class UnifiedPathWithAllSinks(Layered, sinks_and_heads.UnifiedPathWithAllSinks):
     """The second attention path is given the sinks of rank 0, which begin the checkpoint's vector."""
 
 
@@ -79,7 +79,7 @@ class OneScaleForAllHeads(Layered):
         layer.attention._kernels = self.kernels(layer.attention._kernels)
 
 
-class PaddedHeadsTimesZero(Miniature, sinks_and_heads.PaddedHeadsTimesZero):
+class PaddedHeadsTimesZero(Layered, sinks_and_heads.PaddedHeadsTimesZero):
     """Masks padded heads by a product with 0 in a sum over heads, which NaN survives."""
 
 

@@ -17,7 +17,6 @@ from dsv4_conformance.mla.compressor import Compressor
 from dsv4_conformance.mla.cuda_graph import PrefillGraph
 from dsv4_conformance.mla.layer import AttentionLayer, Run
 from dsv4_conformance.mla.metadata import CLASSES, Change, DSV4Metadata, Event
-from tests.miniatures.base import Miniature
 from tests.miniatures.layer import Layered
 from tests.miniatures.state_metadata import _Reclassed
 
@@ -68,7 +67,7 @@ class EntriesUpToCapacity(Layered):
             meta.c128_topk_lengths_clamp1[:] = len(entries)
 
 
-class OtherTokensOverSlot0(Miniature, kv_pages.OtherTokensOverSlot0):
+class OtherTokensOverSlot0(Layered, kv_pages.OtherTokensOverSlot0):
     """Tokens that complete no entry are written to slot 0, in a pool whose page 0 belongs to a sequence."""
 
 
@@ -227,7 +226,7 @@ class LengthsOfTheCapture(Layered):
             moved: ClassVar[Mapping[Event, Mapping[str, Change]]] = {"copy": {"swa_topk_lengths": "kept"}}
 
 
-class PlanOfTheCapture(Miniature, graphs.PlanOfTheCapture):
+class PlanOfTheCapture(Layered, graphs.PlanOfTheCapture):
     """Plans once per number of rows, for the lengths of the first call."""
 
 

@@ -127,7 +127,7 @@ class FieldWithoutAClass(Stepped):
             return {name: change for name, change in super().classes(event).items() if name != "state_rows"}
 
 
-class EntriesPackedAtTheLiveWidth(Miniature, graphs.EntriesPackedAtTheLiveWidth):
+class EntriesPackedAtTheLiveWidth(Stepped, graphs.EntriesPackedAtTheLiveWidth):
     """Writes the rows of the C128 list side by side at the width that this step needs."""
 
 
