@@ -116,8 +116,8 @@ class UnifiedPrefill(_Unified):
         kind="engine",
         notes=_notes(
             PREFILL,
-            "rows of the first half are given as the past, the others as the chunk's; -1 stays in the past's lists, "
-            "and entries beyond the buffer are left out",
+            "rows of the first half are given as the past, the others as the chunk's; what names no row is -1 among "
+            "the past's",
         ),
     )
 
@@ -125,22 +125,12 @@ class UnifiedPrefill(_Unified):
         """SparsePrefill: spec §8, §11."""
         rows, half = call.kv.shape[0], (call.kv.shape[0] + 1) // 2
         kv = call.kv[:, 0]
-        past, past_starts = _packed(call, lambda index: index < half)
+        past, past_starts = _packed(call, lambda index: (index < half) | (index >= rows))
+        past = past.masked_fill((past < 0) | (past >= rows), -1)
         new, new_starts = _packed(call, lambda index: (index >= half) & (index < rows))
         chunk = kv[half:] if rows > half else kv[:1]
-        return _result(
-            self.call(
-                call.q,
-                kv[:half],
-                past.clamp(min=-1),
-                past_starts,
-                chunk,
-                new - half,
-                new_starts,
-                _sink(call),
-                call.scale,
-            )
-        )
+        given = (kv[:half], past, past_starts, chunk, new - half, new_starts, _sink(call), call.scale)
+        return _result(self.call(call.q, *given))
 
 
 @cache
