@@ -56,7 +56,7 @@ def load(device: str) -> None:
     with complete():
         if device == "cpu":
             triton_interpreter.start()
-        sglang_standins.install()
+        sglang_standins.install(device)
 
 
 def module(name: str) -> ModuleType:

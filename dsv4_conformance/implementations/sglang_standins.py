@@ -1,8 +1,9 @@
 """What SGLang's modules import and a machine without its CUDA stack lacks (none of it takes part in attention).
 
 ``torchvision`` and ``tilelang`` become empty modules where they are absent, or where torchvision is built for another
-torch. transformers' register of config names takes a name twice, since releases up to 0.5.16 register names that newer
-transformers own. Nothing is stood in for that is there.
+torch; on CUDA ``sgl_kernel``, ``deep_gemm`` and ``flash_mla`` as well. transformers' register of config names takes a
+name twice, since releases up to 0.5.16 register names that newer transformers own. Nothing is stood in for that is
+there.
 """
 
 from __future__ import annotations
@@ -10,27 +11,44 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 NOTES = (
-    "stood in for, import only, where absent: torchvision, tilelang; transformers' config register takes names twice"
+    "stood in for, import only, where absent: torchvision, tilelang, on CUDA sgl_kernel, deep_gemm, flash_mla; "
+    "transformers' config register takes names twice"
 )
+EVERYWHERE, ON_CUDA = ("torchvision", "tilelang"), ("sgl_kernel", "deep_gemm", "flash_mla")
 
 
-def install() -> None:
-    """Make the stand-ins importable; a second call does nothing."""
+def install(device: str = "cpu") -> None:
+    """Make the stand-ins importable that the engine's modules need on this device; a second call does nothing."""
     if any(isinstance(finder, _Absent) for finder in sys.meta_path):
         return
-    absent = [name for name in ("torchvision", "tilelang") if not _importable(name)]
+    wanted = EVERYWHERE + (ON_CUDA if device == "cuda" else ())
+    absent = [name for name in wanted if not _importable(name)]
     if importlib.util.find_spec("transformers") is not None:  # kernels alone can do without
         if "torchvision" in absent:
             # Asked first, transformers keeps saying that there is none, and takes no path that would need it.
             _ask_transformers()
         _relax_register()
     sys.meta_path.append(_Absent(absent))
+
+
+@contextmanager
+def while_importing(*names: str) -> Iterator[None]:
+    """Stand in for these packages, where absent, in the block alone: elsewhere the engine asks whether they exist."""
+    finder = _Absent([name for name in names if not _importable(name)])
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for module in [module for module in sys.modules if module.split(".")[0] in finder.packages]:
+            del sys.modules[module]
 
 
 def _importable(name: str) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 DECODE, PREFILL = "sparse_attn_v4_paged_decode", "sparse_attn_v4_paged_prefill"
 PLACES = ("sglang.kernels.ops.attention.dsv4.unified_kv_kernels", "sglang.srt.layers.attention.dsv4.unified_kv_kernels")
+ROCM = "aiter"
+"""A package for ROCm that releases up to 0.5.18 import with these kernels, whatever the device."""
 CPU_UNITS = 4
 """Compute units told on a CPU: few, so that calls of few rows are split over keys and others are not."""
 
@@ -59,8 +61,9 @@ class _Unified(Implementation):
         engine.load(device)
         found = _module(self.kernel)
         assert found is not None
-        self._module: ModuleType = engine.module(found)
-        if hasattr(self._module, "_cu_count"):  # asked from a package for ROCm
+        with sglang_standins.while_importing(ROCM):  # for its number of compute units and its own kernels
+            self._module: ModuleType = engine.module(found)
+        if hasattr(self._module, "_cu_count"):
             units = torch.cuda.get_device_properties(0).multi_processor_count if device == "cuda" else CPU_UNITS
             self._module._cu_count = lambda: units  # type: ignore[attr-defined]
 

@@ -4,6 +4,7 @@ tests/engines/ has the tests that need the engine.
 """
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -158,3 +159,25 @@ def test_absent_packages_can_be_imported_and_do_nothing(tmp_path: Path, monkeypa
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("absent_two")
+
+
+# Kills: CUDA's packages stood in for on a CPU, where the engine asks whether they exist; one that is there hidden.
+def test_what_is_stood_in_for_depends_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sglang_standins, "_importable", lambda name: name == "deep_gemm")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for device, absent in (("cpu", set()), ("cuda", {"sgl_kernel", "flash_mla"})):
+        monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+        sglang_standins.install(device)
+        (finder,) = (finder for finder in sys.meta_path if isinstance(finder, sglang_standins._Absent))
+        assert finder.packages == {"torchvision", "tilelang"} | absent
+        sys.meta_path.remove(finder)
+
+
+# Kills: a package that stays importable behind the block, in the table of modules or by the finder.
+def test_a_package_can_be_stood_in_for_in_a_block_alone() -> None:
+    with sglang_standins.while_importing("absent_three", "json"):
+        importlib.import_module("absent_three.deep")
+        assert importlib.import_module("json").loads("[1]") == [1]
+    assert not any(name.split(".")[0] == "absent_three" for name in sys.modules)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("absent_three")
