@@ -17,12 +17,14 @@ def visible_gpus() -> list[str]:
     Respects CUDA_VISIBLE_DEVICES as CUDA reads it: numbers or UUID prefixes, up to the first that names nothing.
     Numbers count in PCI order, which is CUDA's order too unless the machine mixes GPU models.
     """
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is not None and not wanted.strip():
+        return []  # whatever the driver says; NVML's bindings take a while to import
     with _driver() as nvml:
         if nvml is None:
             return []
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
         present = [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-        wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
         return present if wanted is None else _select(wanted, present, nvml)
 
 

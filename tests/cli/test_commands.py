@@ -16,7 +16,7 @@ from dsv4_conformance.cli.script import literal
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.journal import read_journal
 from dsv4_conformance.spec.requirements import load_registry
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, Done
 
 ZEROS = """
 from dsv4_conformance.implementations.api import DecodeResult
@@ -30,13 +30,13 @@ class Zeros(Builtin):
 """
 
 
-def test_run_works_in_an_empty_folder(command: Command, tmp_path: Path) -> None:
-    done = command("run", "--profile", "smoke", "--results", "here", "-n", "2", "--", "-q")
+def test_run_works_in_an_empty_folder(smoke_run: tuple[Done, Path]) -> None:
+    done, folder = smoke_run
     assert done.returncode == 0, done.stdout + done.stderr
-    journal = read_journal(tmp_path / "here/journal.jsonl")
+    journal = read_journal(folder / "here/journal.jsonl")
     assert journal.footer is not None and journal.footer.qualifies
-    assert len(ET.parse(tmp_path / "here/junit.xml").getroot().findall(".//testcase")) == len(journal.results) > 0
-    assert {path.name for path in tmp_path.iterdir()} == {"here"}
+    assert len(ET.parse(folder / "here/junit.xml").getroot().findall(".//testcase")) == len(journal.results) > 0
+    assert {path.name for path in folder.iterdir()} == {"here"}
 
 
 def test_run_in_which_nothing_is_selected_is_not_green(command: Command) -> None:
@@ -87,10 +87,9 @@ def test_list_requirements_and_profiles(command: Command) -> None:
     assert [line.split()[0] for line in command("list", "profiles").stdout.splitlines()][:2] == ["smoke", "default"]
 
 
-def test_list_cases_is_what_a_run_plans(command: Command, tmp_path: Path) -> None:
+def test_list_cases_is_what_a_run_plans(command: Command, smoke_run: tuple[Done, Path]) -> None:
     listed = {line.split()[0] for line in command("list", "cases", "--profile", "smoke").stdout.splitlines()}
-    command("run", "--profile", "smoke", "--", "-q")
-    planned = {entry.case_id for entry in read_journal(tmp_path / "dsv4-results/journal.jsonl").header.plan}
+    planned = {entry.case_id for entry in read_journal(smoke_run[1] / "here/journal.jsonl").header.plan}
     assert listed == planned
 
 

@@ -1,6 +1,7 @@
 """``run``: what ends the process is never taken for a run that ended well."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.results_folder import ResultsFolder
+from tests.cli.conftest import Done
 
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTERS = """
@@ -44,9 +46,12 @@ def run(folder: Path, impl: str) -> "subprocess.CompletedProcess[str]":
 
 # Kills: the exit code of a process that something below the adapter ended with 0, nothing checked.
 @pytest.mark.parametrize("earlier", [False, True], ids=["empty folder", "an earlier run's journal"])
-def test_a_process_that_exits_with_0_is_no_good_run(tmp_path: Path, earlier: bool) -> None:
+def test_a_process_that_exits_with_0_is_no_good_run(
+    tmp_path: Path, earlier: bool, smoke_run: tuple[Done, Path]
+) -> None:
     if earlier:
-        assert run(tmp_path, "builtin").returncode == 0
+        assert smoke_run[0].returncode == 0
+        shutil.copytree(smoke_run[1] / "here", tmp_path / "dsv4-results")
     done = run(tmp_path, "adapters:ExitsWhenAsked")
     assert done.returncode == 1 and "ended before the run did" in done.stderr
 

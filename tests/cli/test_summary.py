@@ -1,10 +1,13 @@
 """``dsv4-conformance summary``: Markdown from journals."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.conftest import Done
 
 
 def command(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -13,13 +16,11 @@ def command(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A smoke run of the built-in implementation."""
-    folder = tmp_path_factory.mktemp("summary")
-    done = command("run", "--profile", "smoke", "--results", "results", cwd=folder)
-    assert done.returncode == 0, done.stdout
-    return folder
+@pytest.fixture
+def run(smoke_run: tuple[Done, Path], tmp_path: Path) -> Path:
+    """A folder with the results of a smoke run."""
+    shutil.copytree(smoke_run[1] / "here", tmp_path / "results")
+    return tmp_path
 
 
 # Kills: a summary that leaves out where, when or what, or that gives another verdict than the run.

@@ -115,7 +115,7 @@ def test_rows_side_by_side_with_their_first_failures(place: Place) -> None:
 
 
 def test_a_row_that_takes_too_long_ends_and_is_gone_on_with(place: Place) -> None:
-    code, out, err = place.run("adapters:Slow", "--minutes", "0.2", SLOW="60")
+    code, out, err = place.run("adapters:Slow", "--minutes", "0.1", SLOW="60")
     assert code in (1, 3), out + err
     code, out, err = place.run("adapters:Slow")
     assert code == 0 and "kept" not in err, out + err

@@ -7,7 +7,7 @@ import pytest
 from dsv4_conformance.status import Status
 from tests.plugin.conftest import Project
 
-WORKERS = pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["single", "xdist"])
+WORKERS = pytest.mark.parametrize("words", [(), ("-n", "1")], ids=["single", "xdist"])
 
 CASES = {
     "unknown implementation": (["--dsv4-impl", "nosuch"], "no implementation is called 'nosuch'"),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dsv4_conformance.cli.pytest_run import plugin_arguments
 from dsv4_conformance.plugin.journal import read_journal
 from dsv4_conformance.status import Status
+from tests.plugin.conftest import PLUGINS
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = ["--dsv4-endpoint", "http://127.0.0.1:9/v1", "--dsv4-model", "m"]
@@ -65,7 +65,7 @@ class Ran:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "accuracy")])
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin_arguments(), *words],
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *PLUGINS, *words],
             cwd=folder,
             env={**inherited, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "VERDICT": verdict, "COLUMNS": "200"},
             capture_output=True,

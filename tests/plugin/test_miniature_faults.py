@@ -11,7 +11,7 @@ from dsv4_conformance.plugin.journal import read_journal
 from tests.miniatures.crashing import CPU, fault_of, wrongly_charged
 from tests.plugin.conftest import ROOT
 
-LIMIT_S = 15
+LIMIT_S = 8
 CHOICES = {
     "0": "same_call_twice or masked_entries",
     "2": "row_without_keys",

@@ -8,6 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from dsv4_conformance.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -89,11 +93,16 @@ def test_ctrl_c_ends_with_the_summary(tmp_path: Path) -> None:
     assert "interrupted; go on with the same command and --resume" in said and "cases judged" in said
 
 
-def test_words_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+def test_words_that_make_no_sense_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for words, says in (
         (["--surface", "Nothing"], "does not offer 'Nothing'"),
         (["-n", "none"], "no number of processes"),
         (["--size", "huge"], "choose auto, laptop or gpu"),
     ):
-        code, said = done(tmp_path, "soak", "--device", "cpu", *words)
-        assert code == 2 and says in said, said
+        with pytest.raises(SystemExit) as ended:
+            main(["soak", "--device", "cpu", *words])
+        said = capsys.readouterr().err
+        assert ended.value.code == 2 and says in said, said
