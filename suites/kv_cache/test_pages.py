@@ -5,6 +5,7 @@ import torch
 from dsv4_conformance.cases.case import FormatCase
 from dsv4_conformance.cases.format_inputs import placement, rows
 from dsv4_conformance.cases.generator import words
+from dsv4_conformance.numerics.format_diagnosis import mispacked, misread, misscaled, miswritten
 from dsv4_conformance.numerics.format_mutants import copy_pages, format_margins, whole_storage
 from dsv4_conformance.oracle import kv_format
 from dsv4_conformance.runner.formats import declared_form
@@ -41,11 +42,9 @@ def test_written_bytes_stand_where_the_layout_says(subject: Subject, case: Forma
     differs = torch.nonzero(got != want).flatten()
     at = int(differs[0]) - int(place.pages.storage_offset()) if len(differs) else 0
     page, inside = divmod(at, PageLayout(case.page_size).page_bytes)
-    subject.expect(
-        len(differs) == 0,
-        f"pack wrote {len(differs)} wrong bytes, the first in page {page} at byte {inside} "
-        f"(page size {case.page_size}).",
-    )
+    where = f"the first in page {page} at byte {inside} (page size {case.page_size})"
+    told = mispacked(place.pages, tokens, slots, declared_form(subject, "KVPageFormat")) if len(differs) else ""
+    subject.expect(len(differs) == 0, f"pack wrote {len(differs)} wrong bytes, {where}. {told}".rstrip())
 
 
 @requirement("INV-61", on=PAGES, cases="kv_tokens")
@@ -66,11 +65,8 @@ def test_dequantised_rows_are_exact(subject: Subject, case: FormatCase) -> None:
     got = subject.promised(
         "unpack", subject.ask("unpack", place.pages, place.slots), (case.tokens, 512), torch.bfloat16
     )
-    value = torch.unflatten(kv_format.e4m3_value(data[page, row, :448], form.dialect), -1, (7, 64))
-    value = (value * torch.exp2(scales[page, row, :7].to(torch.float64) - 127)[..., None]).flatten(-2)
-    subject.expect(
-        torch.equal(got[:, :448].to(torch.float64), value), "a dequantised value is not code * 2**(byte - 127)."
-    )
+    wrong = misread(got[:, :448], data[page, row, :448], scales[page, row, :7], place.slots, form)
+    subject.expect(not wrong, wrong)
     same = got[:, 448:].contiguous().view(torch.int16) == tokens[:, 448:].contiguous().view(torch.int16)
     subject.expect(same.all(), "a rope value did not come back bit for bit.")
 
@@ -88,10 +84,13 @@ def test_quantising_twice_changes_no_value(subject: Subject, case: FormatCase) -
     page, row = place.slots // case.page_size, place.slots % case.page_size
     before, after = (kv_format.page_views(p)[1][page, row, :7] for p in (place.pages, again.pages))
     subject.expect((after <= before).all(), "the second quantisation chose a larger exponent.")
-    error = (first[:, :448].to(torch.float64) - tokens[:, :448].to(torch.float64)).abs()
-    scale = torch.exp2(before.to(torch.float64) - 127).repeat_interleave(64, dim=1)
-    room = torch.maximum(tokens[:, :448].to(torch.float64).abs() / 16, scale * 2.0**-10)
-    subject.expect((error <= room).all(), "a value is off by more than half an fp8 step.")
+    data = kv_format.page_views(place.pages)[0][page, row, :448]
+    form, given = declared_form(subject, "KVPageFormat"), tokens[:, :448].to(torch.float64)
+    # The bytes first: where a reader is wrong, too, the sentence is about what was written.
+    wrong = miswritten(data, before, given, place.slots, form)
+    subject.expect(not wrong, wrong)
+    wrong = misread(first[:, :448], data, before, place.slots, form)
+    subject.expect(not wrong, wrong)
 
 
 @requirement("INV-63", on=PAGES, cases="kv_tokens")
@@ -99,7 +98,7 @@ def test_scale_is_the_smallest_power_of_two_that_fits(subject: Subject, case: Fo
     """INV-63: maximum 448 * 2**k gives byte 127 + k, the next bf16 above 128 + k; the floor holds; nothing is NaN."""
     exact, place = rows(case.with_(data="powers"), 512, subject.device), placement(case, subject.device)
     subject.ask("pack", exact, place.slots, place.pages, writes=(2,))
-    page, row = place.slots // case.page_size, place.slots % case.page_size
+    slots, page, row = place.slots, place.slots // case.page_size, place.slots % case.page_size
     data, scales = kv_format.page_views(place.pages)
     form = declared_form(subject, "KVPageFormat")
     floor = Ue8m0Floor(form.floor).smallest_byte(form.top)
@@ -107,19 +106,16 @@ def test_scale_is_the_smallest_power_of_two_that_fits(subject: Subject, case: Fo
         top = torch.unflatten(exact[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1)
         above = (torch.arange(case.tokens, device=subject.device) % 2 == 1)[:, None]
         wanted = torch.log2(torch.where(above, top / 450 * 448, top) / 448) + 127 + above
-        subject.expect(
-            (scales[page, row, :7].to(torch.float64) == wanted.clamp(min=floor)).all(),
-            "a tile maximum of 448 * 2**k has the wrong scale byte.",
-        )
+        wrong = misscaled(scales[page, row, :7], wanted.clamp(min=floor), top, place.slots, form)
+        subject.expect(not wrong, wrong)
     for data_kind in ("tiny", "zeros", case.data):
         tokens, fresh = rows(case.with_(data=data_kind), 512, subject.device), placement(case, subject.device)
         subject.ask("pack", tokens, fresh.slots, fresh.pages, writes=(2,))
         data, scales = kv_format.page_views(fresh.pages)
-        expected = kv_format.scale_exponent(
-            torch.unflatten(tokens[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1), form.floor, form.top
-        )
+        maxima = torch.unflatten(tokens[:, :448].to(torch.float64), -1, (7, 64)).abs().amax(-1)
         got = scales[page, row, :7].to(torch.int64) - 127
-        subject.expect(torch.equal(got, expected), f"a tile of kind {data_kind!r} has the wrong exponent.")
+        wrong = misscaled(got + 127, kv_format.scale_exponent(maxima, form.floor, form.top) + 127, maxima, slots, form)
+        subject.expect(not wrong, f"of {data_kind} values: {wrong}")
         subject.expect((got + 127 >= floor).all(), f"a scale byte is below the floor {floor} of the declared rule.")
         value = kv_format.e4m3_value(data[page, row, :448], form.dialect)
         subject.expect(~value.isnan().any(), "a finite input was packed as NaN.")
