@@ -41,17 +41,19 @@ def planned(function: SuiteFunction, profile: str) -> tuple[PlannedCase, ...]:
     return tuple(expand(function.spec, function.name, get_profile(profile), 0))
 
 
-def first_failure(adapter: type[Implementation], requirement: str, profile: str = "default") -> str | None:
+def first_failure(
+    adapter: type[Implementation], requirement: str, profile: str = "default", most: int | None = None
+) -> str | None:
     """What the first failing case of a requirement says, or None if every case passes or does not apply.
 
-    Raises AssertionError if no case was checked.
+    ``most``: of each function, only so many cases. Raises AssertionError if no case was checked.
     """
     torch.manual_seed(0)
     session, checked = Session(adapter, "cpu"), 0
     for function in functions():
         if function.spec.requirement != requirement:
             continue
-        for case in planned(function, profile):
+        for case in planned(function, profile)[:most]:
             if case.surface not in adapter.surfaces:
                 continue
             subject = _Judge(session.implementation, session.device, requirement)

@@ -1,4 +1,4 @@
-"""Each wrong adapter is rejected, by the requirement that is there for its mistake, on the default profile on a CPU."""
+"""Each wrong adapter is rejected, by the requirement that is there for its mistake, on a CPU."""
 
 import pytest
 
@@ -124,17 +124,18 @@ def adapter(name: str) -> type[Implementation]:
 # Kills: any check taken out of the suites, any budget widened beyond what its mistakes need.
 @pytest.mark.parametrize(("name", "requirement"), [(name, r) for name, rs in ALL.items() for r in rs])
 def test_wrong_implementation_is_rejected(name: str, requirement: str) -> None:
-    assert first_failure(adapter(name), requirement) is not None
+    profile = "default" if name == "AccumulatesInBf16" else "kill"  # the first few of its cases are too short
+    assert first_failure(adapter(name), requirement, profile) is not None
 
 
 NOT_ON_A_CPU = {"INV-94", *(f"INV-{n}" for n in (*range(130, 135), *range(160, 167)))}
 """Waiting for a device; a served model; times."""
 
 
-# Kills: checks that reject what is right. (The default profile, twice as long, is what `tox run -e conformance` runs.)
+# Kills: checks that reject what is right. (All cases of the default profile are what `tox run -e conformance` runs.)
 @pytest.mark.parametrize("requirement", [r for r in requirements() if r not in NOT_ON_A_CPU])
 def test_built_in_implementation_passes_the_same_checks(requirement: str) -> None:
-    assert first_failure(Builtin, requirement, "default" if requirement == "INV-01" else "kill") is None
+    assert first_failure(Builtin, requirement, "kill", most=1) is None
 
 
 # Kills: checks that only the built-in implementation passes. This kernel is written apart from it, in float32.
