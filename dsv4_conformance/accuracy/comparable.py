@@ -10,7 +10,7 @@ from dsv4_conformance.accuracy.golden_record import Golden
 from dsv4_conformance.accuracy.marks import by_chance, known, marks_of
 from dsv4_conformance.accuracy.profiles import Rule
 from dsv4_conformance.accuracy.records import AccuracyRun
-from dsv4_conformance.accuracy.soundness import COPIES, copies, problems
+from dsv4_conformance.accuracy.soundness import COPIES, copies, problems, unclosed
 from dsv4_conformance.accuracy.tally import Tally, pass_digests
 from dsv4_conformance.accuracy.tasks import TASKS
 
@@ -64,6 +64,12 @@ def incomplete(golden: Golden, run: AccuracyRun, passes: int, rule: Rule) -> Ite
             f"this profile judges {'are' if missing > 1 else 'is'} missing; run the same command again with --repeats "
             f"{first}: it asks only for what is missing"
         )
+
+
+def unfinished(run: AccuracyRun) -> Iterator[str]:
+    """A closing line that is missing: the server at the end may be another than the one that answered."""
+    if told := unclosed(run):
+        yield told
 
 
 def _of_set(golden: Golden) -> int:

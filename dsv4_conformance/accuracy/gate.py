@@ -128,6 +128,8 @@ def judge(golden: Golden, run: AccuracyRun, rule: Rule, profile: str) -> Judgeme
             checks.append(comparable.copied(golden, run, look or passes))
             checks.append(comparable.differing_questions(golden, run, counted))
             checks.append(comparable.untrustworthy(golden, run, counted, rule))
+        if look is not None:  # of passes that are missing it is said that they are, and the same command mends both
+            checks.append(comparable.unfinished(run))
         reasons = list(chain(*checks))
     following = rule.next_look(look or 0)
     base = Judgement(

@@ -15,8 +15,9 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from dsv4_conformance.accuracy.marks import LENGTH, are_copies, marks_of
+from dsv4_conformance.accuracy.reading import Unclosed
 from dsv4_conformance.accuracy.records import AccuracyRun, json_line
-from dsv4_conformance.accuracy.soundness import COPIES, GREEDY, copies, problems
+from dsv4_conformance.accuracy.soundness import COPIES, GREEDY, copies, problems, unclosed
 from dsv4_conformance.accuracy.tally import Tally, pass_digests, tally
 from dsv4_conformance.errors import BadInput
 
@@ -161,7 +162,8 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
     """The golden that the first ``runs`` passes of a run make.
 
     Raises BadInput for fewer than two passes or three questions, for a part of a question set, where an answer is
-    missing or a request got no usable reply, and where the answers are not one build's or copies of one pass.
+    missing or a request got no usable reply, and where the answers are not one build's or copies of one pass; Unclosed
+    where the file has no closing line, so that nobody can say whether they are one build's.
     """
     asked = len(run.header.items)
     if run.partial:
@@ -195,6 +197,8 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
             )
     for told in problems(run):
         raise BadInput(f"{_capital(told)}; a golden is of one model and build.")
+    if told := unclosed(run):
+        raise Unclosed(f"{told.removeprefix('end: ')}.")
     header = run.header
     if header.fingerprint.get("temperature") not in GREEDY and (share := copies(run, runs)) >= COPIES:
         raise BadInput(

@@ -21,8 +21,16 @@ BEGINS = b'{"kind":"header",'
 """The first bytes of every run's file."""
 
 
-class Edited(BadInput):
+class Invalid(BadInput):
+    """What a run's file holds is no measurement, or cannot be known to be one."""
+
+
+class Edited(Invalid):
     """A line is not as it was written: what it says is no measurement."""
+
+
+class Unclosed(Invalid):
+    """The file does not say that the server at the end was the one that was asked at the beginning."""
 
 
 def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> AccuracyRun:
@@ -77,7 +85,7 @@ def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> Acc
         if place >= 0:
             counts[place] += 1
     counted = tuple(replace(one, answers=count) for one, count in zip(sessions, counts, strict=True))
-    return AccuracyRun(header, tuple(answers.values()), counted, under)
+    return AccuracyRun(header, tuple(answers.values()), counted, under, str(path))
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, Any]]:

@@ -137,13 +137,14 @@ class AccuracyRun:
     """A run as far as it got: one answer per (item, repeat), the last one written where there are several.
 
     ``sessions``: the processes that asked, the first one first; none for a run that was made in memory.
-    ``seal``: that of the last line, under which the next is sealed.
+    ``seal``: that of the last line, under which the next is sealed. ``path``: its file, "" for one made in memory.
     """
 
     header: RunHeader
     answers: tuple[Answer, ...]
     sessions: tuple[Session, ...] = field(default=(), compare=False)
     seal: str = field(default="", compare=False)
+    path: str = field(default="", compare=False)
 
     @property
     def partial(self) -> bool:

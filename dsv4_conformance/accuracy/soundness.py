@@ -59,6 +59,19 @@ def exchanged(run: AccuracyRun) -> str:
     return ""
 
 
+def unclosed(run: AccuracyRun) -> str:
+    """A clause if the file has no closing line, so that nothing says whether the server was exchanged; empty if it has.
+
+    Of several sessions the last one has to be closed: it began by finding that the server is the one of those before.
+    """
+    if not run.sessions or run.sessions[-1].ended is not None:
+        return ""
+    return (
+        f"end: {run.path or 'the run'} has no closing line, so that nothing says whether the server was exchanged in "
+        "mid-run; run the same command again: it asks nothing twice, asks the server who it is, and closes the file"
+    )
+
+
 def copies(run: AccuracyRun, repeats: int) -> float:
     """Share of questions whose usable replies, two or more, are byte-identical in all passes; 0 for a single pass."""
     if repeats < 2:

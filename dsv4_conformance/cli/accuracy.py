@@ -98,12 +98,12 @@ def run_command(
     Answers of another build, told by address, notes and what the server says of itself, are not gone on with.
 
     Exit code: 0 every request is answered or recorded as an error, 1 the server stopped answering or answered nothing,
-    2 bad input, 7 the server does not think as asked, its replies name several models, it was exchanged in mid-run, or
-    the file was edited.
+    2 bad input, 7 the server does not think as asked, its replies name several models, it was exchanged in mid-run or
+    did not say at the end who it is, or the file was edited.
     """
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.run import Settings
-    from dsv4_conformance.accuracy.soundness import problems
+    from dsv4_conformance.accuracy.soundness import problems, unclosed
     from dsv4_conformance.cli.accuracy_text import forewarned, one_by_one, told, unlike
 
     chosen = _ids(questions)
@@ -144,7 +144,7 @@ def run_command(
         forewarn(model)
     finished = asked(settings)
     say([*told(finished), *(one_by_one(finished) if chosen else ())])
-    if found := list(problems(finished.run)):
+    if found := [*problems(finished.run), *filter(None, [unclosed(finished.run)])]:
         typer.echo(f"dsv4-conformance: INVALID: {'; '.join(found)}.", err=True)
         return ExitCode.INVALID_COMPARISON
     if finished.score.statuses["error"] == finished.score.answered:

@@ -26,15 +26,15 @@ def deadline_of(task: str, given: float | None = None) -> float:
 
 
 def invalid_is_7(command: Callable[Options, int]) -> Callable[Options, int]:
-    """A command whose file was edited says so and ends with exit code 7."""
+    """A command whose file was edited, or lost its closing line, says so and ends with exit code 7."""
 
     @wraps(command)
     def run(*args: Options.args, **options: Options.kwargs) -> int:
-        from dsv4_conformance.accuracy.reading import Edited
+        from dsv4_conformance.accuracy.reading import Invalid
 
         try:
             return command(*args, **options)
-        except Edited as error:
+        except Invalid as error:
             typer.echo(f"dsv4-conformance: INVALID: {error}", err=True)
             return ExitCode.INVALID_COMPARISON
 

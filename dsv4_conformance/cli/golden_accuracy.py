@@ -64,7 +64,8 @@ def record(
     Before a run is made, says how many requests, tokens and hours it will take, and asks. A golden that changes gets a
     paired verdict, old to new, in the CHANGELOG.
 
-    Exit code: 0 recorded, 2 bad input.
+    Exit code: 0 recorded, 1 the server stopped answering, 2 bad input, 7 the server does not think as asked, or the
+    run's file was edited or has no closing line, 130 the question was answered with no: nothing was written.
     """
     from dsv4_conformance.accuracy import golden_files, golden_record
     from dsv4_conformance.accuracy.golden_change import change

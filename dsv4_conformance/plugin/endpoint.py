@@ -46,7 +46,7 @@ def _judged(process: Process, task: str) -> Judged:
 
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.obtaining import NoGolden, judgement_of
-    from dsv4_conformance.accuracy.reading import Edited
+    from dsv4_conformance.accuracy.reading import Invalid
     from dsv4_conformance.cases.accuracy_case import TASKS
 
     folder, name = process.settings.options.endpoint.golden_place
@@ -75,7 +75,7 @@ def _judged(process: Process, task: str) -> Judged:
         except NoGolden as error:
             others = " or ".join(other for other in TASKS if other != task)
             return Judged(None, f"{str(error).rstrip('.')}; to judge {others} alone, add -k {others}.")
-        except Edited as error:
+        except Invalid as error:
             return Judged(None, str(error))
         except Exception as error:
             if _server_failed(error):

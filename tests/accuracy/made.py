@@ -87,4 +87,5 @@ def written(run: AccuracyRun, path: Path) -> Path:
     with Journal(path, run.header) as journal:
         for answer in run.answers:
             journal.append(answer)
+        journal.end(run.header.server)
     return path

@@ -100,6 +100,44 @@ def test_an_edited_file_is_invalid_whatever_reads_it(tmp_path: Path, capsys: pyt
                 assert ("dsv4-conformance: INVALID: " in ended.err) == (code == 7)
 
 
+def test_a_file_that_lost_its_closing_line_is_invalid_until_the_command_runs_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ["--folder", str(tmp_path)]
+    path = tmp_path / "new" / "gsm8k.jsonl"
+    with served(Behaviour(stream=1)) as (url, _):
+        assert run(capsys, url, tmp_path / "g", "--repeats", "8").code == 0
+    assert Ended(capsys, "golden", "record", str(tmp_path / "g/gsm8k.jsonl"), *folder).code == 0
+    with served(Behaviour(stream=2)) as (url, server):
+        assert run(capsys, url, path.parent, "--repeats", "2").code == 0
+        whole = path.read_text().splitlines(keepends=True)
+        assert whole[-1].startswith('{"kind":"end"')
+        sound = Ended(capsys, "golden", "compare", str(path), *folder).code
+        assert sound in (0, 1, 6)
+        for lost in (whole[:-1], [*whole[:-1], whole[-1][:30]]):
+            path.write_text("".join(lost))
+            for command in ("compare", "record"):
+                ended = Ended(capsys, "golden", command, str(path), *folder)
+                told = " ".join((ended.out + ended.err).split())
+                assert ended.code == 7 and f"{path} has no closing line" in told
+                assert "run the same command again: it asks nothing twice" in told
+            before = sum(server.asked.values())
+            again = run(capsys, url, path.parent, "--repeats", "2")
+            assert again.code == 0 and sum(server.asked.values()) == before
+            assert Ended(capsys, "golden", "compare", str(path), *folder).code == sound
+
+
+def test_a_server_that_is_gone_when_it_is_asked_who_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(Behaviour()) as (url, _):
+        monkeypatch.setattr("dsv4_conformance.accuracy.run.says_now", lambda *_: None)
+        ended = run(capsys, url, tmp_path)
+        assert ended.code == 7 and "gsm8k.jsonl has no closing line" in ended.err
+        monkeypatch.undo()
+        assert run(capsys, url, tmp_path).code == 0
+
+
 def test_a_model_that_changes_in_mid_run_is_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served(Behaviour(rename_after=10)) as (url, _):
         ended = run(capsys, url, tmp_path)

@@ -8,6 +8,7 @@ from dsv4_conformance.accuracy.data import pinned
 from dsv4_conformance.accuracy.decision import Verdict
 from dsv4_conformance.accuracy.gate import judge
 from dsv4_conformance.accuracy.golden_record import golden_of
+from dsv4_conformance.accuracy.reading import Unclosed
 from dsv4_conformance.accuracy.records import Session
 from dsv4_conformance.accuracy.soundness import SYSTEM
 from dsv4_conformance.accuracy.verdict_text import paragraph
@@ -88,12 +89,30 @@ def test_builds_that_change_in_mid_run_are_invalid() -> None:
         golden_of(two, 2, "mixed", {}, simulated=False)
 
 
+def test_a_run_without_a_closing_line_is_invalid() -> None:
+    run = replace(candidate(passes=2), path="r.jsonl")
+    cut, closed = Session("a", "T0", {}, 400), Session("a", "T1", {}, 400, {})
+    for sessions in ((cut,), (closed, cut)):
+        found = verdict(replace(run, sessions=sessions))
+        assert found.verdict == Verdict.INVALID and len(found.invalid) == 1
+        assert "end: r.jsonl has no closing line" in paragraph(found)
+        assert "run the same command again: it asks nothing twice" in paragraph(found)
+        with pytest.raises(Unclosed, match=r"^r\.jsonl has no closing line"):
+            golden_of(replace(run, sessions=sessions), 2, "cut", {}, simulated=False)
+    assert verdict(replace(run, sessions=(cut, closed))).verdict == Verdict.PASS, "killed, and gone on with"
+    unfinished = replace(run, sessions=(cut,), answers=run.answers[:-401])
+    assert "missing" in verdict(unfinished).invalid[0] and len(verdict(unfinished).invalid) == 1
+
+
 def test_answers_that_an_earlier_run_left_are_told() -> None:
     run = candidate()
     for sessions, told in (
-        ((Session("a", "T0", {}, 400), Session("b", "T1", {}, 0)), "400 of the 400 answers were there when the last"),
-        ((Session("a", "T0", {}, 100), Session("b", "T1", {}, 300)), "(T1; 300 were asked then)"),
-        ((Session("a", "T0", {}, 100), Session("a", "T1", {}, 300)), ""),
+        (
+            (Session("a", "T0", {}, 400), Session("b", "T1", {}, 0, {})),
+            "400 of the 400 answers were there when the last",
+        ),
+        ((Session("a", "T0", {}, 100), Session("b", "T1", {}, 300, {})), "(T1; 300 were asked then)"),
+        ((Session("a", "T0", {}, 100), Session("a", "T1", {}, 300, {})), ""),
     ):
         said = paragraph(verdict(replace(run, sessions=sessions)))
         assert (told in said) if told else "were there when" not in said

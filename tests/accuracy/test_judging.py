@@ -139,11 +139,11 @@ def test_answers_of_an_earlier_run_make_a_warning_that_counts_them() -> None:
     run = run_of([[1]] * N)
     for given, told in (
         (
-            (Session("old", "T0", {}, N),),
+            (Session("old", "T0", {}, N, {}),),
             "400 of the 400 answers are an earlier run's (begun T0), nothing was asked",
         ),
         (
-            (Session("old", "T0", {}, 10), Session("new", "T1", {}, N - 10)),
+            (Session("old", "T0", {}, 10), Session("new", "T1", {}, N - 10, {})),
             "10 of the 400 answers are an earlier",
         ),
     ):
@@ -151,7 +151,7 @@ def test_answers_of_an_earlier_run_make_a_warning_that_counts_them() -> None:
         found = outcome(Judged(judgement, run="new"), ("errors",))
         assert found["status_hint"] == "WARN" and told in found["reason"]
         assert outcome(Judged(judgement, run="new"), ("score",))["status_hint"] == "PASS"
-    fresh = judge(made_golden(RIGHT), replace(run, sessions=(Session("new", "T", {}, N),)), RULE, "pre-merge")
+    fresh = judge(made_golden(RIGHT), replace(run, sessions=(Session("new", "T", {}, N, {}),)), RULE, "pre-merge")
     assert outcome(Judged(fresh, run="new"), ("errors",))["status_hint"] == "PASS"
 
 

@@ -62,7 +62,7 @@ TWO = {"--endpoint": "http://b/v1"}
 
 def sessions(*builds: tuple[dict[str, str], int]) -> str:
     run = run_of([[1]] * N)
-    given = tuple(Session("r", f"2026-11-30T0{n}:00", build, count) for n, (build, count) in enumerate(builds))
+    given = tuple(Session("r", f"2026-11-30T0{n}:00", build, count, build) for n, (build, count) in enumerate(builds))
     return paragraph(judge(BEFORE, replace(run, sessions=given), rule_of("pre-merge", "gsm8k"), "pre-merge"))
 
 
