@@ -127,14 +127,12 @@ def test_a_file_that_lost_its_closing_line_is_invalid_until_the_command_runs_aga
             assert Ended(capsys, "golden", "compare", str(path), *folder).code == sound
 
 
-def test_a_server_that_is_gone_when_it_is_asked_who_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_gone_when_it_is_asked_who_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served(Behaviour()) as (url, _):
-        monkeypatch.setattr("dsv4_conformance.accuracy.run.says_now", lambda *_: None)
-        ended = run(capsys, url, tmp_path)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dsv4_conformance.accuracy.run.says_now", lambda *_: None)
+            ended = run(capsys, url, tmp_path)
         assert ended.code == 7 and "gsm8k.jsonl has no closing line" in ended.err
-        monkeypatch.undo()
         assert run(capsys, url, tmp_path).code == 0
 
 
