@@ -25,6 +25,7 @@ _QUIET = (Status.PASS, Status.NOT_APPLICABLE, Status.WAIVED, Status.NOT_RUN)
 TITLE_WIDTH = 56
 REQUIRED_MARGIN = 3.0
 """From here on a mistake counts as rejected; numerics/discrimination.py says so too, and imports torch."""
+DESELECTED = "deselected on the command line"
 HEADINGS = ("requirement", "", "checked", "pass", "warn", "fail", "n/a", "worst", "margin")
 
 
@@ -172,6 +173,8 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
     reporter.write_sep("=", "what is wrong" if any(row.failed for row in failed) else warned)
     for row in failed:
         reporter.write_line(f"{row.id} {row.title}", bold=True)
+        for text in _failing_tests(r for r in journal.results if r.requirement == row.id):
+            reporter.write_line(f"  {text}")
         wrong = [r for r in journal.results if r.requirement == row.id and r.status not in _QUIET]
         for result in wrong[:limit]:
             colour = {"yellow" if result.status in QUALIFYING else "red": True}
@@ -182,6 +185,19 @@ def _write_failures(reporter: pytest.TerminalReporter, journal: Journal, found: 
         gaps = Counter(r.reason for r in journal.results if r.requirement == row.id and r.status is Status.NOT_RUN)
         for reason, count in gaps.items():
             reporter.write_line(f"  NOT_RUN {count} case(s): {escaping.line(reason)}", red=True)
+
+
+def _failing_tests(results: Iterable[Result]) -> list[str]:
+    """Where several tests judged a requirement, which of them failed: the test's name is half of the diagnosis."""
+    judged, failed = Counter[str](), Counter[str]()
+    for result in results:
+        name = result.nodeid.partition("::")[2].partition("[")[0]
+        if result.status not in (Status.NOT_APPLICABLE, Status.NOT_RUN):
+            judged[name] += 1
+            failed[name] += result.status not in _QUIET
+    if len(judged) < 2:
+        return []
+    return [f"{failed[name]} of {count} in {name}" for name, count in judged.items() if failed[name]]
 
 
 def accuracy_verdicts(results: Iterable[Result]) -> list[str]:
@@ -199,8 +215,15 @@ def paragraphs(results: Iterable[Result]) -> list[str]:
 def _not_selected(journal: Journal) -> list[str]:
     """One paragraph per reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
+    deselected: list[int] = []
     for entry in journal.header.not_selected:
-        by_reason[entry.reason].append(entry.what)
+        count, _, cases = entry.what.partition(" case(s) of ")
+        if cases:
+            deselected.append(int(count))
+        else:
+            by_reason[entry.reason].append(entry.what)
+    if deselected:
+        by_reason[DESELECTED] = [f"{sum(deselected)} case(s) of {len(deselected)} requirement(s)"]
     told = [f"{', '.join(sorted(what, key=order))}: {reason}" for reason, what in by_reason.items()]
     return [line for text in told for line in textwrap.wrap(text, 110, subsequent_indent="    ")]
 

@@ -60,6 +60,7 @@ def test_what_is_deselected_is_not_planned_but_named(project: Project, words: tu
     }
     assert footer is not None and not footer.qualifies
     assert "PASSED IN PART, which is no qualification" in ran.out
+    assert "5 case(s) of 2 requirement(s): deselected on the command line" in ran.out
 
 
 def test_test_named_alone_is_no_qualification(project: Project) -> None:
