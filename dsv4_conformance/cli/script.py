@@ -19,8 +19,8 @@ _SCRIPT = '''"""{title}
 {text}
 
 Written by: dsv4-conformance repro {case_id} --impl {impl} --script FILE. Needs dsv4-conformance, no pytest.
-subject.build(CASE) gives the tensors of the call, subject.run(call) what the adapter answers, subject.truth(call) the
-float64 answer with its error budgets.
+Where the test has a call, subject.build(CASE) gives its tensors, subject.run(call) what the adapter answers,
+subject.truth(call) the float64 answer with its error budgets; subject.ask("NAME", ...) calls the adapter's method NAME.
 """
 
 {imports}

@@ -145,7 +145,8 @@ Convention = (
 class KVScope:
     """One paged key scope of a decode call.
 
-    ``pages``: uint8 ``(num_pages, P, 1, 584)`` view with strides ``(B, 584, 584, 1)``, B = page bytes (spec §9.1).
+    ``pages``: uint8 ``(num_pages, P, 1, 584)`` view with strides ``(B, 584, 584, 1)``, B >= page bytes (spec §9.1): ask
+    the view, pages may stand further apart than they are large.
     ``indices``: int32 ``(b, s_q, topk)`` slot ids ``page * P + i``; -1 = hole. ``topk_length``: int32 ``(b,)`` or None:
     number of leftmost list slots to process; anything may stand beyond it.
     """
@@ -176,8 +177,8 @@ class DecodeCall:
 
 
 class DecodeResult(NamedTuple):
-    """out bf16 ``(b, s_q, h_q, 512)``; lse fp32 ``(b, h_q, s_q)`` in the declared base, sink-free, or an empty tensor
-    from an adapter that declares none."""
+    """out bf16 ``(b, s_q, h_q, 512)``; lse fp32 ``(b, h_q, s_q)`` in the declared base, sink-free, or any tensor from
+    an adapter that declares none, where nobody looks at it."""
 
     out: Tensor
     lse: Tensor

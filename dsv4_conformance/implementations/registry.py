@@ -124,6 +124,11 @@ def _resolve(name: str, target: str) -> type[Implementation]:
     found: object = _import(name, module_name)
     for part in attr.split("."):
         if not hasattr(found, part):
+            if getattr(found, "__path__", None) is not None and getattr(found, "__file__", None) is None:
+                raise BadInput(
+                    f"implementation {name!r} does not exist: {module_name} is a folder and no module; change into it "
+                    f"and name a module of it, such as {module_name.rpartition('.')[2]}_adapter:{attr}."
+                )
             members = getattr(found, "__dict__", {}).items()
             candidates = [
                 key for key, value in members if isinstance(value, type) and issubclass(value, Implementation)

@@ -122,7 +122,7 @@ def _contradictions(call: Call) -> Iterator[tuple[str, Call, bool]]:
         return replace(call, window=replace(window, **changes))
 
     yield "a row of lists too few", of(indices=lists[: b - 1], topk_length=_cut(window.topk_length, b - 1)), False
-    yield "a list too few per row", replace(call, q=torch.cat((call.q, call.q[:, :1]), 1)), False
+    yield "a query more per sequence than lists", replace(call, q=torch.cat((call.q, call.q[:, :1]), 1)), False
     yield "a row of lists too many", of(indices=_more(lists)), True
     if window.topk_length is not None:
         yield "a length too few", of(topk_length=window.topk_length[: b - 1].clone()), False

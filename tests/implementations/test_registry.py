@@ -208,3 +208,11 @@ def test_a_long_complaint_of_an_import_is_cut(here: Path) -> None:
     (here / "verbose_adapter.py").write_text("raise RuntimeError('why \\udcff ' * 10_000)\n")
     said = sentence("verbose_adapter:MyKernel")
     assert len(said) < 500 and r"RuntimeError: why \udcff why" in said
+
+
+# Kills: the class blamed where the name before the colon is that of a folder.
+def test_a_folder_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"a_folder is a folder and no module; .* such as a_folder_adapter:MyKernel\.$"):
+        registry.load("a_folder:MyKernel")
