@@ -5,6 +5,7 @@ here that fails once a release mends it.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -19,6 +20,7 @@ from dsv4_conformance.cases.layer_case import LayerCase
 from dsv4_conformance.cases.layer_families import STEPS
 from dsv4_conformance.cases.layer_inputs import sinks, spec_of
 from dsv4_conformance.cases.schedule import steps
+from dsv4_conformance.cli.pytest_run import plugin_arguments
 from dsv4_conformance.errors import ConformanceFailure
 from dsv4_conformance.implementations.transformers import (
     LAYER,
@@ -151,10 +153,12 @@ def test_what_the_caches_cannot_do_is_refused() -> None:
 
 def test_the_suites_say_what_the_findings_say(tmp_path: Path) -> None:
     suites = [str(ROOT / "suites" / room) for room in ("layer", "compressor", "indexer")]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "dsv4_conformance.plugin", *suites]
+    command = [sys.executable, "-m", "pytest", "-q", *plugin_arguments(), *suites]
     command += ["--dsv4-impl", "transformers", "--dsv4-results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout[-3000:]
+    # Workers of the run that this test is part of have no say in its own.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[tuple[str, str], int] = defaultdict(int)
     for line in (tmp_path / "journal.jsonl").read_text().splitlines():
         entry = json.loads(line)
