@@ -37,6 +37,18 @@ def names(folder: Path) -> list[str]:
     return sorted(path.stem for path in (folder / FOLDER).glob("*.json") if path.name not in NO_GOLDENS)
 
 
+def existing(folder: Path) -> Path:
+    """The golden folder itself. Raises BadInput if there is no such folder, or no golden in it."""
+    if not folder.is_dir():
+        raise BadInput(f"There is no folder {folder}; name a golden folder with --folder, or leave it out.")
+    if not names(folder):
+        raise BadInput(
+            f"{folder} holds no accuracy golden ({FOLDER}/NAME.json); record one into it with `dsv4-conformance golden "
+            "record`, or name another golden folder with --folder."
+        )
+    return folder
+
+
 def load(folder: Path, name: str) -> Golden:
     """The golden called ``name``. Raises BadInput if there is none, or if it is damaged."""
     path = folder / path_of(name)
@@ -136,8 +148,13 @@ def check(folder: Path, name: str) -> None:
 def problems(folder: Path, only: str | None = None) -> Iterator[str]:
     """What is wrong with the accuracy goldens of a folder, or with ``only`` one of them, one sentence each.
 
-    Raises BadInput if the manifest or the changelog cannot be used.
+    Raises BadInput if there is no folder or no golden, or if the manifest or the changelog cannot be used.
     """
+    if not (folder / manifest.NAME).exists():
+        raise BadInput(
+            f"{existing(folder)} has no {manifest.NAME}, which holds the SHA-256 of every golden as it was recorded; "
+            'restore it from version control, or record the goldens anew: golden record RUN.jsonl --reason "...".'
+        )
     listed = manifest.load(folder).files
     recorded = {path: entry for path, entry in listed.items() if path.startswith(f"{FOLDER}/")}
     if only is not None:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from dsv4_conformance.accuracy import golden_files
 from dsv4_conformance.accuracy.client import Client, Endpoint
 from dsv4_conformance.accuracy.journal import same_build
 from dsv4_conformance.accuracy.obtaining import NoGolden, golden_for
@@ -27,12 +28,13 @@ def preflight(
     name: str | None,
     tasks: Iterable[str],
 ) -> None:
-    """Raise BadInput where no server is, where it does not serve ``model``, where ``answers`` are another build's, and
-    where the golden of one of the ``tasks`` was edited.
+    """Raise BadInput where no server is, where it does not serve ``model``, where ``answers`` are another build's,
+    where ``folder`` is not there or holds no golden, and where the golden of one of the ``tasks`` was edited.
 
     ``answers``: files of runs that the user wants to go on with, whether or not they are there. ``folder``, ``name``:
     golden folder, and which golden in it. That there is none for a task is no reason not to judge the other.
     """
+    golden_files.existing(folder)
     for task in tasks:
         with contextlib.suppress(NoGolden):
             golden_for(folder, model, task, name)

@@ -110,10 +110,13 @@ def show(
     ] = None,
     folder: Folder = None,
 ) -> int:
-    """Show a golden: where it comes from, how it was asked, scores, measured noise, what runs against it can see."""
+    """Show a golden: where it comes from, how it was asked, scores, measured noise, what runs against it can see.
+
+    Exit code: 0 shown, 2 bad input.
+    """
     from dsv4_conformance.accuracy import golden_files
 
-    place = folder or _shipped()
+    place = golden_files.existing(folder or _shipped())
     if name is not None:
         say(_described(golden_files.load(place, name)))
         return ExitCode.QUALIFIES
@@ -173,6 +176,7 @@ def compare(
         raise BadInput(f"{profile!r} has no accuracy rules; use {' or '.join(load_rules())}.")
     found = load(run, texts=False)
     task, model = found.header.task, found.header.model
+    golden_files.existing(place)
     reference = golden_files.load(place, golden) if golden else golden_files.find(place, model, task)
     if reference is None:
         have = ", ".join(golden_files.names(place)) or "none"

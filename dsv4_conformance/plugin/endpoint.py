@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.runner.endpoint import Judged, Tasks
 
@@ -46,6 +47,7 @@ def _judged(process: Process, task: str) -> Judged:
 
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.obtaining import NoGolden, judgement_of
+    from dsv4_conformance.accuracy.pytest_words import in_pytest
     from dsv4_conformance.accuracy.reading import Invalid
     from dsv4_conformance.cases.accuracy_case import TASKS
 
@@ -74,13 +76,15 @@ def _judged(process: Process, task: str) -> Judged:
             )
         except NoGolden as error:
             others = " or ".join(other for other in TASKS if other != task)
-            return Judged(None, f"{str(error).rstrip('.')}; to judge {others} alone, add -k {others}.")
+            return Judged(None, f"{in_pytest(str(error)).rstrip('.')}; to judge {others} alone, add -k {others}.")
         except Invalid as error:
-            return Judged(None, str(error))
+            return Judged(None, in_pytest(str(error)))
         except Exception as error:
             if _server_failed(error):
                 kept = f"what was answered is kept: go on with --dsv4-answers {answers}"
-                return Judged(None, f"{task}: {str(error).rstrip('.')}; {kept}.")
+                return Judged(None, f"{task}: {in_pytest(str(error)).rstrip('.')}; {kept}.")
+            if isinstance(error, BadInput):
+                raise BadInput(in_pytest(str(error))) from None
             raise
 
 

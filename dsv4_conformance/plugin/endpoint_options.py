@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from dsv4_conformance.errors import BadInput
@@ -128,7 +129,7 @@ def read_endpoint(config: pytest.Config) -> Asked:
 
 
 def _look(asked: Asked) -> None:
-    """Raise BadInput for a server, or answers of an earlier one, that would end the run at its first question."""
+    """Raise BadInput for a server, a folder or answers of an earlier run that would end this one at its beginning."""
     try:
         from dsv4_conformance.accuracy.preflight import preflight
     except ImportError as error:
@@ -137,9 +138,27 @@ def _look(asked: Asked) -> None:
             "`pip install 'dsv4-conformance[accuracy]'`."
         ) from None
     from dsv4_conformance import resources
+    from dsv4_conformance.accuracy.pytest_words import in_pytest
     from dsv4_conformance.cases.accuracy_case import TASKS
 
     kept = [asked.answers / f"{task}.jsonl" for task in TASKS] if asked.answers and not asked.same_build else []
     folder, name = asked.golden_place
     notes = dict(note.split("=", 1) for note in asked.notes)
-    preflight(asked.url, asked.model, notes, kept, folder or resources.golden_dir(), name, TASKS)
+    try:
+        if asked.answers is not None:
+            _takes_files(asked.answers)
+        preflight(asked.url, asked.model, notes, kept, folder or resources.golden_dir(), name, TASKS)
+    except BadInput as error:
+        raise BadInput(in_pytest(str(error))) from None
+
+
+def _takes_files(folder: Path) -> None:
+    """Raise BadInput if answers could not be kept in ``folder``."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadInput(
+            f"{folder} cannot be written ({error.strerror}); name another folder with --dsv4-answers."
+        ) from None

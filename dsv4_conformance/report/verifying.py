@@ -171,6 +171,8 @@ def _judged_by(run: Run, folder: Path | None) -> Iterator[str]:
         except BadInput as error:
             yield str(error)
     for record in run.accuracy:
+        if "golden" not in record and record.get("verdict") == "INVALID":
+            continue  # judged by nothing, and counted as what it is
         golden = record.get("golden")
         golden = golden if isinstance(golden, dict) else {}
         if golden.get("sha256") not in known:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from dsv4_conformance.accuracy.gate import Judgement
 
 
+SCORE = ("score",)
+"""The gate whose requirement carries a task's verdict and its numbers."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """One task's judgement, or ``problem``, the sentence why there is none. ``run``: the run that was just made."""
@@ -56,6 +60,9 @@ class EndpointSubject:
         """Take what the run of ``case`` says about ``gates`` as the outcome of this test."""
         judged = self._tasks.judged(case.task)
         self._record = outcome(judged, gates)
+        if gates == SCORE and "accuracy" not in self._record:
+            # A task about which nothing can be told is named in the summary all the same.
+            self._record["accuracy"] = {"task": case.task, "verdict": "INVALID", "paragraph": judged.problem}
 
     def record(self) -> dict[str, Any]:
         """The case's record for the journal; its ``status_hint`` is the verdict."""
@@ -65,31 +72,31 @@ class EndpointSubject:
 def outcome(judged: Judged, gates: tuple[str, ...]) -> dict[str, Any]:
     """The record of a test about ``gates``: status, sentence, numbers. INCONCLUSIVE and INVALID are statuses of their
     own; a finding that is no failure and worth a look is a WARN."""
+    from dsv4_conformance.accuracy.pytest_words import in_pytest
     from dsv4_conformance.accuracy.verdict_text import paragraph
 
     judgement = judged.judgement
     if judgement is None:
         return {"checked": True, "status_hint": "INVALID", "reason": judged.problem, "metrics": {}}
-    told = paragraph(judgement)
+    told = in_pytest(paragraph(judgement))
+    numbers = {"accuracy": judgement.numbers() | {"paragraph": told}} if gates == SCORE else {}
     if judgement.score is None:
         reason = told if "errors" in gates else "Not comparable with the golden; INV-133 tells why."
-        return {"checked": True, "status_hint": "INVALID", "reason": reason, "metrics": {}}
+        return {"checked": True, "status_hint": "INVALID", "reason": reason, "metrics": {}, **numbers}
     found = [finding for finding in judgement.findings if finding.gate in gates]
     worst = max(found, key=lambda finding: (finding.verdict, finding.warns))
     passed = worst.verdict.name == "PASS"
     record: dict[str, Any] = {
         "checked": True,
         "status_hint": "WARN" if passed and worst.warns else worst.verdict.name,
-        "reason": told if gates == ("score",) else "" if passed and not worst.warns else f"{worst.sentence}.",
+        "reason": told if gates == SCORE else "" if passed and not worst.warns else f"{worst.sentence}.",
         "metrics": {f"{f.gate}_{name}": value for f in found for name, value in f.numbers.items()},
     }
     if "errors" in gates and passed and judged.reused:
         record |= {"status_hint": "WARN", "reason": _reused(judged, judgement)}
-    if gates == ("score",):
-        record["accuracy"] = judgement.numbers() | {"paragraph": told}
-        if passed and not worst.warns:
-            record["reason"] = ""
-    return record
+    if gates == SCORE and passed and not worst.warns:
+        record["reason"] = ""
+    return record | numbers
 
 
 def _reused(judged: Judged, judgement: Judgement) -> str:

@@ -280,6 +280,27 @@ def test_what_was_edited_is_no_reference(tmp_path: Path, capsys: pytest.CaptureF
     assert ended.value.code == 2 and "was edited" in capsys.readouterr().err
 
 
+def test_a_folder_without_goldens_is_told_and_how_to_get_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = written(run_of(RIGHT), tmp_path / "run.jsonl")
+    absent, empty, bare = tmp_path / "absent", tmp_path / "empty", tmp_path / "bare"
+    empty.mkdir()
+    golden_files.save(bare, golden(RIGHT), None)
+    (bare / "MANIFEST.json").unlink()
+    compare = ["compare", str(made), "--golden", "reference"]
+    for folder, told, commands in (
+        (absent, f"There is no folder {absent}; name a golden folder with --folder", (["show"], ["verify"], compare)),
+        (empty, f"{empty} holds no accuracy golden (accuracy/NAME.json); record", (["show"], ["verify"], compare)),
+        (bare, f"{bare} has no MANIFEST.json, which holds the SHA-256 of every golden", (["verify"], compare)),
+    ):
+        for words in commands:
+            with pytest.raises(SystemExit) as ended:
+                main(["golden", *words, "--folder", str(folder)])
+            err = capsys.readouterr().err
+            assert ended.value.code == 2 and told in err and err.count("\n") == 1 and "tensors" not in err
+
+
 def test_of_several_goldens_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     golden_files.save(tmp_path, golden(RIGHT), None)
     made = written(run_of(RIGHT, model="golden model"), tmp_path / "run.jsonl")

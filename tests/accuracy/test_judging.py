@@ -227,6 +227,7 @@ def test_compare_exits_with_its_verdict(
 
 def test_what_would_end_a_run_is_found_before_it_begins(questions: Path, tmp_path: Path) -> None:
     kept = tmp_path / "gsm8k.jsonl"
+    golden_files.save(tmp_path, made_golden(RIGHT), None)
     with served(SOUND) as (url, server):
 
         def look(model: str = "simulated", **notes: str) -> None:

@@ -15,6 +15,7 @@ from dsv4_conformance.accuracy.golden_text import described
 from dsv4_conformance.accuracy.power import Rates
 from dsv4_conformance.accuracy.power_text import markdown, plain
 from dsv4_conformance.accuracy.profiles import rule_of
+from dsv4_conformance.accuracy.pytest_words import in_pytest
 from dsv4_conformance.accuracy.records import Session
 from dsv4_conformance.accuracy.verdict_text import lines, paragraph
 from dsv4_conformance.errors import BadInput
@@ -74,6 +75,31 @@ def test_a_verdict_says_whose_answers_it_is_about() -> None:
         sessions((ONE, N - 100), (TWO, 100))
     )
     assert "Answered" not in told() and "pooled" not in told()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("start it, or correct --endpoint.", "start it, or correct --dsv4-endpoint."),
+        ("say which with --model.", "say which with --dsv4-model."),
+        ("ask anew, with a --results folder of its own", "ask anew, with a --dsv4-answers folder of its own"),
+        ("go on, with --same-build (pytest: --dsv4-same-build).", "go on, with --dsv4-same-build."),
+        ("name one with --golden NAME (pytest: --dsv4-golden FILE).", "name one with --dsv4-golden FILE."),
+        ("name a golden folder with --folder", "name a golden folder with --dsv4-golden"),
+        ("fetch it anew, or allow it with --unverified-data.", "fetch it anew."),
+        (
+            "record one: dsv4-conformance golden record --task gsm8k --endpoint URL. --model",
+            "record one: dsv4-conformance golden record --task gsm8k --endpoint URL. --dsv4-model",
+        ),
+        (
+            "(`dsv4-conformance accuracy run --note x.y`, --note)",
+            "(`dsv4-conformance accuracy run --note x.y`, --dsv4-note)",
+        ),
+        ("Say it with --dsv4-model; it --models.", "Say it with --dsv4-model; it --models."),
+    ],
+)
+def test_under_pytest_remedies_are_options_of_pytest(said: str, told: str) -> None:
+    assert in_pytest(said) == told
 
 
 def test_missing_passes_say_the_command_that_gets_them() -> None:

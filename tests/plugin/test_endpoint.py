@@ -36,7 +36,7 @@ def judgement_of(url, model, task, profile, folder, answers, **other):
     if verdict == "GONE":
         raise pump.ServerGone("64 requests in a row failed")
     if verdict == "SILENT":
-        raise probe.NotAsAsked("Thinking is asked for and the server's reply has no reasoning")
+        raise probe.NotAsAsked("Asked for, and the server's reply has no reasoning; do, or run with --no-thinking.")
     if verdict == "EDITED":
         raise reading.Edited("run.jsonl, line 7 was edited")
     if verdict == "NO GOLDEN":
@@ -110,6 +110,7 @@ def test_each_verdict_has_its_status_and_exit_code(
     assert ran.statuses["INV-134"] == others, "each requirement has its own verdict"
     out = " ".join(ran.out.split())
     assert told in out and "skipped" not in out
+    assert f"accuracy: gsm8k {status}, aime25 {status}\n" in ran.out, "every task is named, with a verdict or without"
     ended = {0: "PASSED IN PART", 1: "DOES NOT QUALIFY", 6: "INCONCLUSIVE, which is", 7: "INVALID COMPARISON"}
     assert ended[code] in out
     assert (" failed" in ran.out.splitlines()[-1]) == (code != 0)
@@ -189,6 +190,30 @@ def test_what_would_end_a_run_at_its_first_question_ends_it_before_it_begins(tmp
     (other / "accuracy" / "edited.json").write_text("{}")
     ran = Ran(tmp_path, *NAMED, "--dsv4-golden", str(other), *words, verdict="NOBODY")
     assert ran.code == 2 and "edited.json has format None" in ran.out and ran.out.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--dsv4-golden", "typo"], "There is no folder {}/typo; name a golden folder with --dsv4-golden"),
+        (["--dsv4-golden", "."], "{} holds no accuracy golden (accuracy/NAME.json); record one into it with"),
+        (["--dsv4-answers", "file/x"], "{}/file/x cannot be written (Not a directory); name another folder with"),
+    ],
+)
+def test_folders_that_cannot_be_used_are_refused_before_the_run(tmp_path: Path, words: list[str], told: str) -> None:
+    (tmp_path / "file").write_text("")
+    ran = Ran(tmp_path, *NAMED, *words, verdict="NOBODY")
+    assert ran.code == 2 and not ran.folder.exists()
+    assert ran.out.strip().startswith(f"dsv4-conformance: {told.format(tmp_path)}"), ran.out
+    assert ran.out.strip().count("\n") == 0
+
+
+def test_remedies_name_options_that_pytest_knows(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, *NAMED, verdict="NOBODY")
+    assert "correct --dsv4-endpoint." in ran.out
+    ran = Ran(tmp_path, *NAMED, verdict="SILENT")
+    out = " ".join(ran.out.split())
+    assert "with --dsv4-golden; what was answered" in out and "--no-thinking" not in out
 
 
 def test_the_record_holds_the_numbers(tmp_path: Path) -> None:
