@@ -12,6 +12,10 @@ from dsv4_conformance.accuracy.tasks import TASK_FILES
 from dsv4_conformance.errors import BadInput
 
 
+EXTRA = frozenset({"aiohttp", "datasets", "lm_eval", "yaml"})
+"""Packages of the extra ``accuracy``, as they are imported."""
+
+
 @contextlib.contextmanager
 def torch_ignored() -> Iterator[None]:
     """While this lasts, datasets can be imported without its looking for torch, and tqdm shows no bars."""
@@ -56,11 +60,16 @@ def _evaluator() -> Any:
         import lm_eval.evaluator
         import lm_eval.tasks
     except ImportError as error:
-        raise BadInput(
-            f"Accuracy runs need lm-eval and datasets ({error}); install them with "
-            "`pip install 'dsv4-conformance[accuracy]'`."
-        ) from None
+        raise without_extra(error) from None
     return lm_eval.evaluator
+
+
+def without_extra(error: ImportError) -> BadInput:
+    """What to say where a package of the extra ``accuracy`` cannot be imported."""
+    return BadInput(
+        f"Accuracy runs need lm-eval, datasets and aiohttp ({error}); install them with "
+        "`pip install 'dsv4-conformance[accuracy]'`."
+    )
 
 
 def generation_of(file: str, overrides: Mapping[str, Any]) -> dict[str, Any]:

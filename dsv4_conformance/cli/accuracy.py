@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsv4_conformance.cli.accuracy_asking import asked, deadline_of, invalid_is_7, notes_of, say
+from dsv4_conformance.cli.accuracy_asking import asked, deadline_of, extra_needed, invalid_is_7, notes_of, say
 from dsv4_conformance.cli.accuracy_power import power
 from dsv4_conformance.cli.accuracy_rehearse import rehearse
 from dsv4_conformance.errors import BadInput, ExitCode
@@ -43,6 +43,7 @@ def accuracy() -> None:
 
 @app.command("run")
 @invalid_is_7
+@extra_needed
 def run_command(
     endpoint: Endpoint,
     task: TaskName = "gsm8k",
@@ -154,6 +155,7 @@ def run_command(
 
 
 @app.command("probe")
+@extra_needed
 def probe_command(
     endpoint: Endpoint,
     task: TaskName = "gsm8k",

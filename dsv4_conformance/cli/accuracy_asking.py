@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEADLINES_S = {"gsm8k": 600.0, "aime25": 14400.0}
 Options = ParamSpec("Options")
+Ended = TypeVar("Ended")
 
 
 def deadline_of(task: str, given: float | None = None) -> float:
@@ -37,6 +38,23 @@ def invalid_is_7(command: Callable[Options, int]) -> Callable[Options, int]:
         except Invalid as error:
             typer.echo(f"dsv4-conformance: INVALID: {error}", err=True)
             return ExitCode.INVALID_COMPARISON
+
+    return run
+
+
+def extra_needed(command: Callable[Options, Ended]) -> Callable[Options, Ended]:
+    """A command that raises BadInput, with the remedy, where a package of the extra ``accuracy`` is not installed."""
+
+    @wraps(command)
+    def run(*args: Options.args, **options: Options.kwargs) -> Ended:
+        from dsv4_conformance.accuracy.harness import EXTRA, without_extra
+
+        try:
+            return command(*args, **options)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in EXTRA:
+                raise
+            raise without_extra(error) from None
 
     return run
 

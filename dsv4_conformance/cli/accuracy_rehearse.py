@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from dsv4_conformance.cli.accuracy_asking import extra_needed
 from dsv4_conformance.errors import BadInput
 
 
+@extra_needed
 def rehearse(
     task: Annotated[str, typer.Option(metavar="TASK", help="gsm8k or aime25.")] = "gsm8k",
     profile: Annotated[str, typer.Option(metavar="NAME", help="pre-merge or release.")] = "pre-merge",

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsv4_conformance.cli.accuracy_asking import asked, confirmed, deadline_of, invalid_is_7, notes_of, reuse, say
+from dsv4_conformance.cli.accuracy_asking import (
+    asked,
+    confirmed,
+    deadline_of,
+    extra_needed,
+    invalid_is_7,
+    notes_of,
+    reuse,
+    say,
+)
 from dsv4_conformance.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ Folder = Annotated[
 
 
 @invalid_is_7
+@extra_needed
 def record(
     run: Annotated[
         Path | None, typer.Argument(metavar="[RUN.jsonl]", help="A finished run; without it, one is made first.")

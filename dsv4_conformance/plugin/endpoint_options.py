@@ -130,13 +130,12 @@ def read_endpoint(config: pytest.Config) -> Asked:
 
 def _look(asked: Asked) -> None:
     """Raise BadInput for a server, a folder or answers of an earlier run that would end this one at its beginning."""
+    from dsv4_conformance.accuracy.harness import without_extra
+
     try:
         from dsv4_conformance.accuracy.preflight import preflight
     except ImportError as error:
-        raise BadInput(
-            f"Accuracy runs need lm-eval and aiohttp ({error}); install them with "
-            "`pip install 'dsv4-conformance[accuracy]'`."
-        ) from None
+        raise without_extra(error) from None
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.pytest_words import in_pytest
     from dsv4_conformance.cases.accuracy_case import TASKS

@@ -67,6 +67,32 @@ main(sys.argv[1:])
 """
 
 
+def test_without_the_extra_every_command_that_needs_it_says_how_to_get_it(tmp_path: Path) -> None:
+    asked = ["--endpoint", "http://127.0.0.1:9/v1"]
+    commands = [
+        ["accuracy", "run", *asked],
+        ["accuracy", "probe", *asked],
+        ["accuracy", "rehearse"],
+        ["golden", "record", "--task", "gsm8k", *asked, "--yes"],
+    ]
+    program = (
+        "import sys\n"
+        "sys.modules['aiohttp'] = None\n"
+        "from dsv4_conformance.cli import main\n"
+        f"for words in {commands!r}:\n"
+        "    try:\n"
+        "        main(words)\n"
+        "    except SystemExit as ended:\n"
+        "        print(ended.code)\n"
+    )
+    done = run([sys.executable, "-c", program])
+    assert done.stdout.split() == ["2"] * len(commands), done.stderr
+    said = done.stderr.splitlines()
+    assert len(said) == len(commands) and len(set(said)) == 1
+    assert said[0].startswith("dsv4-conformance: Accuracy runs need lm-eval, datasets and aiohttp (")
+    assert said[0].endswith("install them with `pip install 'dsv4-conformance[accuracy]'`.")
+
+
 @pytest.mark.parametrize("task", ["gsm8k", "aime25"])
 def test_neither_torch_nor_transformers_is_looked_for(tmp_path: Path, task: str) -> None:
     with served(Behaviour()) as (url, _):
