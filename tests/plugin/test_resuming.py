@@ -59,8 +59,8 @@ def killed(project: Project, workers: str, after_s: float) -> None:
     process.wait()
 
 
-# Ten moments in all: kills anything that loses a result which was written, or counts one twice.
-@pytest.mark.parametrize(("workers", "seeds"), [("0", range(7)), ("2", range(7, 10))])
+# Twenty moments in all: kills anything that loses a result which was written, or counts one twice.
+@pytest.mark.parametrize(("workers", "seeds"), [("0", range(8)), ("0", range(8, 16)), ("2", range(16, 20))])
 def test_run_that_was_killed_at_any_moment_ends_as_one_that_was_not(
     project: Project, workers: str, seeds: range
 ) -> None:
