@@ -6,6 +6,11 @@ SHOWN = 300
 """Characters of a foreign text that fit into a sentence."""
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``number`` and its noun, as in "1 answer" and "1,319 answers"; ``plural`` where it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def clean(text: str) -> str:
     """``text`` as a plain str that UTF-8 can encode; lone surrogates are spelled out, as in ``\\udcff``."""
     return str.encode(text, "utf-8", "backslashreplace").decode()

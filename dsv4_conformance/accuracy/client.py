@@ -20,6 +20,7 @@ import aiohttp
 from dsv4_conformance.accuracy.records import EndpointKind
 from dsv4_conformance.accuracy.replies import Again, Reply, json_or_none, message, reply_from
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.texts import counted
 
 API_KEY = "OPENAI_API_KEY"
 RETRIED = frozenset({408, 409, 425, 429, *range(500, 600)})
@@ -104,7 +105,7 @@ class Client:
                         if tries >= self.endpoint.tries:
                             break
                         await asyncio.sleep(self._wait(tries, again.wait_s))
-            error = f"{reason} ({tries} tries)"
+            error = f"{reason} ({counted(tries, 'try', 'tries')})"
         except TimeoutError:
             error = f"no reply within the deadline of {self.endpoint.deadline_s:g} s (try {tries}; before: {reason})"
         return Reply(error=error, tries=tries, seconds=time.monotonic() - started)

@@ -13,6 +13,7 @@ from dsv4_conformance.accuracy.records import AccuracyRun
 from dsv4_conformance.accuracy.soundness import COPIES, copies, problems, unclosed
 from dsv4_conformance.accuracy.tally import Tally, pass_digests
 from dsv4_conformance.accuracy.tasks import TASKS
+from dsv4_conformance.texts import counted
 
 SHOWN = 60
 """Characters of a value that a sentence shows."""
@@ -36,7 +37,10 @@ def differing_fields(golden: Golden, run: AccuracyRun) -> Iterator[str]:
         if ours != theirs:
             yield f"fingerprint.{field} is {_shown(theirs)}, in the golden {_shown(ours)}"
     if (mine := set(golden.items)) != (other := set(header.items)):
-        yield f"items: {len(mine - other)} questions of the golden are not in the run, {len(other - mine)} are new"
+        yield (
+            f"items: {counted(len(mine - other), 'question')} of the golden {_be(len(mine - other))} not in the run, "
+            f"{len(other - mine):,} {_be(len(other - mine))} new"
+        )
 
 
 def differing_questions(golden: Golden, run: AccuracyRun, tally: Tally) -> Iterator[str]:
@@ -45,7 +49,7 @@ def differing_questions(golden: Golden, run: AccuracyRun, tally: Tally) -> Itera
     for field, of_run in (("prompt", tally.prompts), ("expected", tally.expected)):
         wrong = [row.item for row in golden.rows if of_run[place[row.item]] != getattr(row, field)]
         if wrong:
-            yield f"{field} of {len(wrong)} questions is another than in the golden, {wrong[0]} first"
+            yield f"{field} of {counted(len(wrong), 'question')} is another than in the golden, {wrong[0]} first"
 
 
 def incomplete(golden: Golden, run: AccuracyRun, passes: int, rule: Rule) -> Iterator[str]:
@@ -60,8 +64,8 @@ def incomplete(golden: Golden, run: AccuracyRun, passes: int, rule: Rule) -> Ite
     if rule.look(passes) is None:
         first, missing = rule.looks[0], len(run.missing(rule.looks[0]))
         yield (
-            f"{missing:,} answer{'s' if missing > 1 else ''} of the first {first} pass{'es' if first > 1 else ''} that "
-            f"this profile judges {'are' if missing > 1 else 'is'} missing; run the same command again with --repeats "
+            f"{counted(missing, 'answer')} of the first {counted(first, 'pass', 'passes')} that this profile judges "
+            f"{_be(missing)} missing; run the same command again with --repeats "
             f"{first}: it asks only for what is missing"
         )
 
@@ -139,8 +143,8 @@ def untrustworthy(golden: Golden, run: AccuracyRun, tally: Tally, rule: Rule) ->
     errors = int(tally.errors.sum())
     if errors > rule.errors * tally.answers:
         yield (
-            f"errors: {errors} of {tally.answers} requests got no usable reply ({100 * errors / tally.answers:.2f} %, "
-            f"allowed are {100 * rule.errors:g} %)"
+            f"errors: {errors:,} of {counted(tally.answers, 'request')} got no usable reply "
+            f"({100 * errors / tally.answers:.2f} %, allowed are {100 * rule.errors:g} %)"
         )
     if rule.tokens_do == "fail" and golden.mean_tokens is not None and tally.tokens is None:
         yield (
@@ -160,6 +164,10 @@ def untrustworthy(golden: Golden, run: AccuracyRun, tally: Tally, rule: Rule) ->
             f"seed: {100 * share:.0f} % of the questions got byte-identical replies in all {tally.repeats} passes at a "
             "temperature above 0; a cache or one seed for all passes makes them one pass"
         )
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _shown(value: str | None) -> str:

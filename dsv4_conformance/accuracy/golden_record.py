@@ -18,8 +18,9 @@ from dsv4_conformance.accuracy.marks import LENGTH, are_copies, marks_of
 from dsv4_conformance.accuracy.reading import Unclosed
 from dsv4_conformance.accuracy.records import AccuracyRun, json_line
 from dsv4_conformance.accuracy.soundness import COPIES, GREEDY, copies, problems, unclosed
-from dsv4_conformance.accuracy.tally import Tally, pass_digests, tally
+from dsv4_conformance.accuracy.tally import Tally, complete_passes, pass_digests, tally
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.texts import counted
 
 FORMAT = "dsv4-accuracy-golden/1"
 
@@ -165,35 +166,48 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
     missing or a request got no usable reply, and where the answers are not one build's or copies of one pass; Unclosed
     where the file has no closing line, so that nobody can say whether they are one build's.
     """
-    asked = len(run.header.items)
+    asked, what = len(run.header.items), run.path or "the run"
     if run.partial:
         raise BadInput(
-            f"The run asked {asked:,} of the {run.header.of:,} questions of {run.header.task}; a golden is of all, so "
+            f"{what} asked {asked:,} of the {run.header.of:,} questions of {run.header.task}; a golden is of all, so "
             "make the run without --limit and --questions."
         )
     if asked < FEWEST_QUESTIONS:
-        raise BadInput(f"A golden of {asked} questions has no noise of its own; give {FEWEST_QUESTIONS} or more.")
-    if runs < 2:
-        raise BadInput(f"A golden of {runs} pass has no noise of its own; record 2 passes or more.")
-    if missing := run.missing(runs):
-        item, repeat = missing[0]
         raise BadInput(
-            f"The run lacks {len(missing)} answers of its first {runs} passes ({item} in pass {repeat + 1} first); "
-            "run the same command again to complete it."
+            f"A golden of {counted(asked, 'question')} has no noise of its own; give {FEWEST_QUESTIONS} or more."
         )
-    counted: Tally = tally(run, runs)
-    if counted.errors.any():
-        first = run.header.items[int(np.argmax(counted.errors > 0))]
+    sums: Tally = tally(run, max(runs, 1))
+    errors = int(sums.errors.sum())
+    if missing := run.missing(max(runs, 1)):
+        item, repeat = missing[0]
+        whole = 0 if unclosed(run) else complete_passes(run)
+        options = [f"--repeats {runs}"] * (runs > run.repeats) + ["--retry-errors"] * bool(errors)
         raise BadInput(
-            f"{int(counted.errors.sum())} requests of the run got no usable reply ({first} first); a golden has no "
-            "holes: ask these again and no others, with accuracy run --retry-errors or the same golden record command."
+            f"{what} lacks {counted(len(missing), 'answer')} of its first {f'{runs} passes' if runs > 1 else 'pass'} "
+            f"({item} in pass {repeat + 1} first){f', and {errors:,} failed' if errors else ''}; run the same command "
+            f"again{' with ' * bool(options)}{' and '.join(options)}: it asks only for what is missing"
+            f"{f'; or record the {whole} whole passes, with --passes {whole}' if 2 <= whole < runs else ''}."
+        )
+    if runs < 2:
+        raise BadInput(
+            f"A golden of 1 pass has no noise of its own; for {what} run the same command again with --repeats 2 or "
+            "more, which asks only for what is missing."
+        )
+    if errors:
+        first = run.header.items[int(np.argmax(sums.errors > 0))]
+        raise BadInput(
+            f"{counted(errors, 'request')} of {what} got no usable reply ({first} first); a golden "
+            "has no holes: ask again for what failed and nothing else, with "
+            "accuracy run --retry-errors or the same golden record command."
         )
     for kind in ("filtered", "malformed"):
-        if (column := getattr(counted, kind)).any():
+        if (column := getattr(sums, kind)).any():
             first = run.header.items[int(np.argmax(column > 0))]
+            number = int(column.sum())
             raise BadInput(
-                f"{int(column.sum())} replies of the run are {kind} ({first} first); mend the trusted server and make "
-                "the run anew, since nothing can be compared with a golden of these."
+                f"{counted(number, 'reply', 'replies')} of {what} {'is' if number == 1 else 'are'} {kind} ({first} "
+                "first); mend the trusted server and make the run anew, since nothing can be compared with a golden of "
+                "these."
             )
     for told in problems(run):
         raise BadInput(f"{_capital(told)}; a golden is of one model and build.")
@@ -211,11 +225,11 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
     rows = tuple(
         Row(
             item=item,
-            prompt=counted.prompts[i],
-            expected=counted.expected[i],
-            tokens=int(counted.tokens[i]) if counted.tokens is not None and counted.all_counted else None,
+            prompt=sums.prompts[i],
+            expected=sums.expected[i],
+            tokens=int(sums.tokens[i]) if sums.tokens is not None and sums.all_counted else None,
             marks=marks[item],
-            **{name: int(getattr(counted, name)[i]) for name in counts},
+            **{name: int(getattr(sums, name)[i]) for name in counts},
         )
         for i, item in enumerate(header.items)
     )
@@ -229,7 +243,7 @@ def golden_of(run: AccuracyRun, runs: int, name: str, provenance: dict[str, str]
         seed=header.seed,
         fingerprint=dict(header.fingerprint),
         provenance=provenance,
-        passes=tuple(counted.passes),
+        passes=tuple(sums.passes),
         rows=rows,
         digests=pass_digests(run, runs),
     )

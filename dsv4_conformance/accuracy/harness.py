@@ -11,7 +11,6 @@ from typing import Any
 from dsv4_conformance.accuracy.tasks import TASK_FILES
 from dsv4_conformance.errors import BadInput
 
-
 EXTRA = frozenset({"aiohttp", "datasets", "lm_eval", "yaml"})
 """Packages of the extra ``accuracy``, as they are imported."""
 

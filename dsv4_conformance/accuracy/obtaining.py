@@ -16,6 +16,7 @@ from dsv4_conformance.accuracy.golden_record import Golden
 from dsv4_conformance.accuracy.profiles import rule_of
 from dsv4_conformance.accuracy.records import AccuracyRun, EndpointKind, RunHeader
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.texts import counted
 
 NO_SETTINGS = frozenset(
     (
@@ -154,7 +155,9 @@ def _found(folder: Path, model: str | None, task: str, name: str | None) -> Gold
         of_task = [golden for name in names if (golden := golden_files.load(folder, name)).task == task]
         if len(of_task) == 1:
             return of_task[0]
-        raise NoGolden(f"Say which model is served with --dsv4-model; {folder} has {len(of_task)} goldens of {task}.")
+        raise NoGolden(
+            f"Say which model is served with --dsv4-model; {folder} has {counted(len(of_task), 'golden')} of {task}."
+        )
     found = golden_files.find(folder, model, task)
     if found is None:
         raise NoGolden(

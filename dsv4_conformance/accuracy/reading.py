@@ -21,6 +21,12 @@ BEGINS = b'{"kind":"header",'
 """The first bytes of every run's file."""
 
 
+RESTORE = "restore the file, or make the run again in another folder"
+GIVE = "give the file that `dsv4-conformance accuracy run` wrote"
+LEAVE = "name another --results folder, so that it stays as it is"
+"""Remedies for a file that cannot be used: a run's, one to be judged, one in the place of a run to be made."""
+
+
 class Invalid(BadInput):
     """What a run's file holds is no measurement, or cannot be known to be one."""
 
@@ -54,7 +60,7 @@ def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> Acc
     for number, value in _whole_lines(path):
         where = f"{path}, line {number}"
         if header is None:
-            _is_header(path, value)
+            _is_header(path, value, GIVE)
             found, under = _checked(HEADER, where, value, "")
             header, items = found, frozenset(found.items)
             continue
@@ -68,7 +74,7 @@ def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> Acc
             sessions[-1] = replace(sessions[-1], ended=end.build)
             continue
         if kind != "answer":
-            raise BadInput(f"{where} is damaged: it is no answer; the file may hold more than one run.")
+            raise BadInput(f"{where} is damaged: it is no answer, as where two runs were put into one file; {RESTORE}.")
         answer, under = _checked(ANSWER, where, value, under)
         if problem := _foreign(header, items, answer):
             raise Edited(f"{where}: {problem}; the file was edited, so make the run again in another folder.")
@@ -79,7 +85,7 @@ def load(path: Path | str, *, texts: bool = True, reasoning: bool = True) -> Acc
         answers[answer.key] = answer
         by[answer.key] = len(sessions) - 1
     if header is None:
-        raise BadInput(f"{path} holds no accuracy run; give the file that `dsv4-conformance accuracy run` wrote.")
+        raise BadInput(f"{path} holds no accuracy run; {GIVE}.")
     counts = [0] * len(sessions)
     for place in by.values():
         if place >= 0:
@@ -97,14 +103,14 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, Any]]:
                 try:
                     yield number, json.loads(line)
                 except (ValueError, RecursionError):
-                    raise BadInput(f"{path}, line {number} is damaged: it is not JSON.") from None
+                    raise BadInput(f"{path}, line {number} is damaged: it is not JSON; {RESTORE}.") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); give the file of an accuracy run.") from None
 
 
-def _is_header(path: Path, value: Any) -> None:
+def _is_header(path: Path, value: Any, remedy: str) -> None:
     if not isinstance(value, dict) or value.get("kind") != "header" or "schema" not in value:
-        raise BadInput(f"{path} holds no accuracy run: its first line is no header.")
+        raise BadInput(f"{path} holds no accuracy run: its first line is no header; {remedy}.")
     if value["schema"] != SCHEMA:
         raise BadInput(
             f"{path} has schema {value['schema']!r} and this version reads {SCHEMA!r}; use the dsv4-conformance "
@@ -127,10 +133,10 @@ def begun(path: Path) -> RunHeader | None:
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); use another --results folder.") from None
     for number, value in _whole_lines(path):
-        _is_header(path, value)
+        _is_header(path, value, LEAVE)
         return _checked(HEADER, f"{path}, line {number}", value, "")[0]
     if start != BEGINS:
-        raise BadInput(f"{path} holds no accuracy run; name another --results folder, so that it stays as it is.")
+        raise BadInput(f"{path} holds no accuracy run; {LEAVE}.")
     return None
 
 
@@ -144,14 +150,13 @@ def _checked(kind: TypeAdapter[Kind], where: str, value: dict[str, Any], under: 
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "the line"
         raise BadInput(
-            f"{where} is damaged: {name}: {first['msg'][:1].lower()}{first['msg'][1:]}; restore the file, or make the "
-            "run again in another folder."
+            f"{where} is damaged: {name}: {first['msg'][:1].lower()}{first['msg'][1:]}; {RESTORE}."
         ) from None
     if value.get("seal") != seal(under, content):
         raise Edited(
             f"{where} was edited after it was written"
             f"{', or what stood before it was changed or taken out' if under else ''}: its seal is not that of "
-            "its content there; restore the file, or make the run again in another folder."
+            f"its content there; {RESTORE}."
         )
     return record, value["seal"]
 

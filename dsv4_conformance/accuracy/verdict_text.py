@@ -114,10 +114,15 @@ def _earlier(sessions: tuple[Session, ...]) -> str:
     total = sum(session.answers for session in sessions)
     found = sum(session.answers for session in sessions if session.run != runs[-1])
     since = next(session.started for session in sessions if session.run == runs[-1])
-    asked = f"{total - found:,} were asked then" if total > found else "nothing was asked then"
+    asked = (
+        f"{total - found:,} {'was' if total - found == 1 else 'were'} asked then"
+        if total > found
+        else "nothing was asked then"
+    )
     return (
-        f"Look at this: {found:,} of the {total:,} answers were there when the last run began ({since}; {asked}): if "
-        "the server was restarted with another build in between, run again with a --results folder of its own."
+        f"Look at this: {found:,} of the {total:,} answers {'was' if found == 1 else 'were'} there when the last "
+        f"run began ({since}; {asked}): if the server was restarted with another build in between, run again with a "
+        "--results folder of its own."
     )
 
 

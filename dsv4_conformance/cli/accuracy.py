@@ -105,23 +105,17 @@ def run_command(
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.run import Settings
     from dsv4_conformance.accuracy.soundness import problems, unclosed
-    from dsv4_conformance.cli.accuracy_text import forewarned, one_by_one, told, unlike
+    from dsv4_conformance.cli.accuracy_text import forewarned, one_by_one, told
 
     chosen = _ids(questions)
     folder = golden or resources.golden_dir()
     if not folder.is_dir():
         raise BadInput(f"There is no folder {folder}; name a golden folder with --folder, or leave it out.")
 
-    def forewarn(served: str) -> None:
-        if not chosen and not limit:
-            for line in forewarned(folder, served, task, repeats):
-                typer.echo(line, err=True)
-
     def check(header: RunHeader) -> None:
-        if model is None:
-            forewarn(header.model)
-        if not chosen and not limit and (line := unlike(folder, header)):
-            typer.echo(line, err=True)
+        if not chosen and not limit:
+            for line in forewarned(folder, header, repeats):
+                typer.echo(line, err=True)
 
     settings = Settings(
         task=task,
@@ -141,8 +135,6 @@ def run_command(
         questions=chosen,
         same_build=same_build,
     )
-    if model is not None:
-        forewarn(model)
     finished = asked(settings)
     say([*told(finished), *(one_by_one(finished) if chosen else ())])
     if found := [*problems(finished.run), *filter(None, [unclosed(finished.run)])]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import typer
 
 from dsv4_conformance.errors import BadInput, ExitCode
+from dsv4_conformance.texts import counted
 
 if TYPE_CHECKING:
     from dsv4_conformance.accuracy.run import Finished, Settings
@@ -81,7 +82,7 @@ def asked(settings: Settings) -> Finished:
 
 def reuse(finished: Finished) -> str:
     """How many questions were asked and how many answers were there already, from when."""
-    told = f"asked {finished.asked:,} now, reused {finished.reused:,} answers"
+    told = f"asked {finished.asked:,} now, reused {counted(finished.reused, 'answer')}"
     if not finished.reused:
         return told
     since = [session.started for session in finished.run.sessions if session.answers]

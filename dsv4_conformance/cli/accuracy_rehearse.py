@@ -9,6 +9,7 @@ import typer
 
 from dsv4_conformance.cli.accuracy_asking import extra_needed
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.texts import counted
 
 
 @extra_needed
@@ -50,4 +51,4 @@ def rehearse(
     for line in markdown(found) if as_markdown else plain(found):
         typer.echo(line)
     typer.echo("")
-    typer.echo(f"{len(seconds)} runs of {task}, {sum(seconds) / len(seconds):.1f} s each on average")
+    typer.echo(f"{counted(len(seconds), 'run')} of {task}, {sum(seconds) / len(seconds):.1f} s each on average")

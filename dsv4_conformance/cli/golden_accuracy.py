@@ -22,6 +22,7 @@ from dsv4_conformance.cli.accuracy_asking import (
     say,
 )
 from dsv4_conformance.errors import BadInput, ExitCode
+from dsv4_conformance.texts import counted
 
 if TYPE_CHECKING:
     from dsv4_conformance.accuracy.golden_record import Golden
@@ -94,7 +95,7 @@ def record(
     found = load(run, texts=False)
     from dsv4_conformance.accuracy.tally import complete_passes
 
-    runs = passes or complete_passes(found)
+    runs = passes or max(complete_passes(found), found.repeats)
     named = name or f"{found.header.model.rsplit('/', 1)[-1]}.{found.header.task}"
     fake = simulated or any(answer.served.startswith("simulated") for answer in found.answers[:1])
     new = golden_record.golden_of(found, runs, named, _provenance(found, notes), simulated=fake)
@@ -153,8 +154,9 @@ def verify(folder: Folder = None) -> int:
     if not found:
         say(
             [
-                f"{len(golden_files.names(place))} accuracy goldens: unedited, consistent, listed and explained",
-                f"{len(anchors.load(place))} public scores as anchors, no gate reference among them",
+                f"{counted(len(golden_files.names(place)), 'accuracy golden')}: unedited, consistent, listed and "
+                "explained",
+                f"{counted(len(anchors.load(place)), 'public score')} as anchors, no gate reference among them",
             ]
         )
     return ExitCode.FAILED if found else ExitCode.QUALIFIES
@@ -245,7 +247,7 @@ def _made(settings: Settings, speed: float, *, yes: bool) -> Path:
     from dsv4_conformance.accuracy.profiles import load_rules
 
     cost = cost_of(settings.task, settings.repeats, speed=speed)
-    typer.echo(f"{settings.task}, {settings.repeats} passes: {cost.sentence()}.")
+    typer.echo(f"{settings.task}, {counted(settings.repeats, 'pass', 'passes')}: {cost.sentence()}.")
     for profile, rules in load_rules().items():
         if settings.task in rules and settings.repeats < rules[settings.task].golden_runs:
             typer.echo(f"Too short for profile {profile}, which needs {rules[settings.task].golden_runs} passes.")

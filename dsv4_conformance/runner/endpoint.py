@@ -103,6 +103,7 @@ def _reused(judged: Judged, judgement: Judgement) -> str:
     total = sum(session.answers for session in judgement.sessions)
     whole = "nothing was asked in this run" if judged.reused == total else f"{total - judged.reused:,} were asked in it"
     return (
-        f"{judged.reused:,} of the {total:,} answers are an earlier run's (begun {judgement.sessions[0].started}), "
-        f"{whole}: if the build has changed since, name another --dsv4-answers folder."
+        f"{judged.reused:,} of the {total:,} answers {'is' if judged.reused == 1 else 'are'} an earlier run's "
+        f"(begun {judgement.sessions[0].started}), {whole}: if the build has changed since, name another "
+        "--dsv4-answers folder."
     )

@@ -13,6 +13,7 @@ from dsv4_conformance.accuracy import golden_files
 from dsv4_conformance.accuracy.reading import load
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
 from dsv4_conformance.cli import main
+from dsv4_conformance.cli.accuracy_text import forewarned
 from tests.accuracy.made import golden, run_of, written
 from tests.accuracy.served import GSM8K, served
 
@@ -178,18 +179,25 @@ def test_what_can_be_decided_is_said_before_anything_is_asked(
 ) -> None:
     golden_files.save(tmp_path, golden([[1] * 8] * 40), None)
     words = ["--folder", str(tmp_path), "--model"]
-    nobody = run(capsys, NOBODY, tmp_path, *words, "m").err.splitlines()
-    assert nobody[0].startswith("There is no golden of 'm' for gsm8k") and "(there is reference)" in nobody[0]
-    assert nobody[1:3] == [
+    assert run(capsys, NOBODY, tmp_path, *words, "m").err.startswith("dsv4-conformance: No server answers")
+    with served(Behaviour()) as (url, _):
+        unknown = run(capsys, url, tmp_path, *words, "m")
+        assert unknown.code == 2 and unknown.err.startswith(
+            "dsv4-conformance: The server has no model 'm' but simulated"
+        )
+        said = run(capsys, url, tmp_path, *words[:2]).err.splitlines()
+    assert said[0].startswith("There is no golden of 'simulated' for gsm8k") and "(there is reference)" in said[0]
+    assert said[1:3] == [
         "pre-merge: judges after 1 pass; if in doubt, go on with --repeats 2",
         "release: decides nothing after 1 pass; it judges after 2, 4, 8 (--repeats 2)",
     ]
-    assert "No server answers" in nobody[3], "said before the server was looked for"
-    known = run(capsys, NOBODY, tmp_path, *words, "golden model", "--repeats", "8").err
-    assert "There is no golden" not in known
-    assert "pre-merge: judges after 4 passes, which fails a drop of" in known and "points 4 times in 5\n" in known
-    with served(Behaviour()) as (url, _):  # the only model that is served is known once it was asked for its name
-        assert "There is no golden of 'simulated'" in run(capsys, url, tmp_path, *words[:2]).err
+    known = list(forewarned(tmp_path, run_of([[1]] * 40, model="golden model").header, 8))
+    assert known[0].startswith("pre-merge: judges after 4 passes, which fails a drop of")
+    assert known[0].endswith("points 4 times in 5")
+    (others,) = forewarned(tmp_path, run_of([[1]] * 3, model="golden model").header, 8)
+    assert others.startswith("Cannot be compared with the golden 'reference'") and "37 questions" in others, (
+        "no power is claimed for questions that are not asked"
+    )
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,9 @@ def test_model_and_seed_are_free() -> None:
     [
         (candidate(task="aime25"), "task is 'aime25', in the golden 'gsm8k'"),
         (candidate(endpoint="completions"), "endpoint is 'completions'"),
-        (run_of(np.ones((N - 1, 1))), "items: 1 questions of the golden are not in the run, 0 are new"),
-        (changed(candidate(), "q3", 0, prompt="x"), "prompt of 1 questions is another than in the golden, q3 first"),
-        (changed(candidate(), "q3", 0, expected="9"), "expected of 1 questions is another"),
+        (run_of(np.ones((N - 1, 1))), "items: 1 question of the golden is not in the run, 0 are new"),
+        (changed(candidate(), "q3", 0, prompt="x"), "prompt of 1 question is another than in the golden, q3 first"),
+        (changed(candidate(), "q3", 0, expected="9"), "expected of 1 question is another"),
         (
             replace(candidate(), answers=candidate().answers[:-1]),
             "1 answer of the first 1 pass that this profile judges is missing",
@@ -136,7 +136,7 @@ def test_what_cannot_be_compared_is_invalid_and_says_why(run: AccuracyRun, named
 
 def test_prompts_that_differ_between_passes_are_invalid() -> None:
     run = changed(candidate(passes=2), "q3", 1, prompt="x")
-    assert any("prompt of 1 questions" in reason for reason in verdict(run).invalid)
+    assert any("prompt of 1 question" in reason for reason in verdict(run).invalid)
 
 
 def test_a_golden_with_too_few_passes_is_invalid() -> None:

@@ -62,15 +62,36 @@ def test_the_measured_noise_is_that_of_the_item_model() -> None:
     assert np.mean(found) == pytest.approx(model.noise_of_a_pass(), rel=0.05)
 
 
+def short(passes: int) -> Any:
+    """A run that lacks its last answer; of several passes the last one has a failed request, too."""
+    run = run_of(RIGHT[:, :passes], statuses={(1, passes - 1): "error"} if passes > 1 else {})
+    return replace(run, answers=run.answers[:-1], path="r.jsonl" if passes > 1 else "")
+
+
 @pytest.mark.parametrize(
     ("run", "runs", "sentence"),
     [
         (run_of(RIGHT), 1, "A golden of 1 pass has no noise of its own"),
-        (run_of(RIGHT), 5, r"lacks 4 answers of its first 5 passes \(q0 in pass 5 first\)"),
-        (run_of(RIGHT, statuses={(1, 1): "error"}), 4, r"1 requests of the run got no usable reply \(q1 first\)"),
+        (
+            run_of(RIGHT),
+            5,
+            r"lacks 4 answers of its first 5 passes \(q0 in pass 5 first\); run .* with --repeats 5: it",
+        ),
+        (
+            short(1),
+            1,
+            r"the run lacks 1 answer of its first pass \(q3 in pass 1 first\); run the same command again: it",
+        ),
+        (
+            short(4),
+            4,
+            r"^r\.jsonl lacks 1 answer of its first 4 passes \(q3 in pass 4 first\), and 1 failed; run the same "
+            r"command again with --retry-errors: .* missing; or record the 3 whole passes, with --passes 3\.",
+        ),
+        (run_of(RIGHT, statuses={(1, 1): "error"}), 4, r"1 request of the run got no usable reply \(q1 first\)"),
         (run_of(RIGHT, statuses={(1, 1): "error"}), 4, r"with accuracy run --retry-errors or the same"),
-        (run_of(RIGHT, statuses={(2, 1): "filtered"}), 4, r"1 replies of the run are filtered \(q2 first\)"),
-        (run_of(RIGHT, statuses={(3, 1): "malformed"}), 4, r"1 replies of the run are malformed \(q3 first\)"),
+        (run_of(RIGHT, statuses={(2, 1): "filtered"}), 4, r"1 reply of the run is filtered \(q2 first\)"),
+        (run_of(RIGHT, statuses={(3, 1): "malformed"}), 4, r"1 reply of the run is malformed \(q3 first\)"),
         (changed(run_of(RIGHT), "q1", 2, served="b"), 4, r"Served: .*'b' in 1 of 16.* a golden is of one model"),
     ],
 )
@@ -287,6 +308,9 @@ def test_a_folder_without_goldens_is_told_and_how_to_get_one(
     absent, empty, bare = tmp_path / "absent", tmp_path / "empty", tmp_path / "bare"
     empty.mkdir()
     golden_files.save(bare, golden(RIGHT), None)
+    with pytest.raises(SystemExit):
+        main(["golden", "verify", "--folder", str(bare)])
+    assert capsys.readouterr().out.startswith("1 accuracy golden: unedited, consistent")
     (bare / "MANIFEST.json").unlink()
     compare = ["compare", str(made), "--golden", "reference"]
     for folder, told, commands in (
@@ -308,7 +332,7 @@ def test_of_several_goldens_one_is_named(tmp_path: Path, capsys: pytest.CaptureF
         main(["golden", "record", str(made), "--name", "other", "--folder", str(tmp_path)])
     assert ended.value.code == 0
     assert "several goldens of 'golden model' for gsm8k: other, reference; name one with" in capsys.readouterr().err
-    said = list(forewarned(tmp_path, "golden model", "gsm8k", 1))
+    said = list(forewarned(tmp_path, run_of(RIGHT, model="golden model").header, 1))
     assert "several goldens" in said[0] and said[1].startswith("pre-merge: judges after 1 pass")
     with pytest.raises(golden_files.Several):
         golden_for(tmp_path, "golden model", "gsm8k")

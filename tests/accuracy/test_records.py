@@ -195,7 +195,9 @@ def test_damage_inside_names_the_line(tmp_path: Path) -> None:
         (lines[2].replace('"status":"ok"', '"status":"empty"'), "cannot be correct"),
     ):
         path.write_text(lines[0] + lines[1] + broken + lines[3])
-        with pytest.raises(BadInput, match=reason):
+        with pytest.raises(
+            BadInput, match=rf"{reason}.*; restore the file, or make the run again in another folder\.$"
+        ):
             load(path)
 
 
@@ -207,7 +209,7 @@ def test_other_schemas_and_other_files_are_refused(tmp_path: Path) -> None:
         load(path)
     for content in ("", '{"kind":"footer"}\n', "[]\n"):
         path.write_text(content)
-        with pytest.raises(BadInput, match="holds no accuracy run"):
+        with pytest.raises(BadInput, match=r"holds no accuracy run.*; give the file that .* wrote\.$"):
             load(path)
     with pytest.raises(BadInput, match="cannot be read"):
         load(tmp_path / "absent")

@@ -286,7 +286,7 @@ def test_a_file_of_something_else_is_left_as_it_is(results: Path) -> None:
     with served(Behaviour()) as (url, server):
         for content in ('{"my":"precious"}', '{"problem": "1 + 1"}\n{"problem": "torn', "\n"):
             path.write_text(content)
-            with pytest.raises(BadInput, match=r"holds no accuracy run|is not JSON"):
+            with pytest.raises(BadInput, match=r"holds no accuracy run.*; name another|is not JSON; restore"):
                 run(endpoint(url), results)
             assert path.read_text() == content and not server.asked
 

@@ -19,6 +19,7 @@ from dsv4_conformance.accuracy.pytest_words import in_pytest
 from dsv4_conformance.accuracy.records import Session
 from dsv4_conformance.accuracy.verdict_text import lines, paragraph
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.texts import counted
 
 from .made import golden, run_of
 
@@ -100,6 +101,11 @@ def test_a_verdict_says_whose_answers_it_is_about() -> None:
 )
 def test_under_pytest_remedies_are_options_of_pytest(said: str, told: str) -> None:
     assert in_pytest(said) == told
+
+
+def test_numbers_and_their_nouns() -> None:
+    assert [counted(n, "answer") for n in (0, 1, 1319)] == ["0 answers", "1 answer", "1,319 answers"]
+    assert [counted(n, "pass", "passes") for n in (1, 2)] == ["1 pass", "2 passes"]
 
 
 def test_missing_passes_say_the_command_that_gets_them() -> None:

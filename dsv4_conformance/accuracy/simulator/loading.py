@@ -10,6 +10,7 @@ from dsv4_conformance.accuracy.simulator.answering import Questions
 from dsv4_conformance.accuracy.simulator.behaviour import Behaviour
 from dsv4_conformance.accuracy.tasks import TASKS, Task, task
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.texts import counted
 
 
 def known_questions(names: Sequence[str], behaviour: Behaviour, *, verify: bool = True) -> tuple[Questions, str]:
@@ -33,5 +34,5 @@ def known_questions(names: Sequence[str], behaviour: Behaviour, *, verify: bool 
     for item in (*behaviour.broken_items, *behaviour.refuse):
         if item not in items:
             raise BadInput(f"There is no question {item!r}; ids run from {sets[0][1][0].id} to {sets[-1][1][-1].id}.")
-    told = ", ".join(f"{len(rows)} questions of {wanted.name}" for wanted, rows in sets)
+    told = ", ".join(f"{counted(len(rows), 'question')} of {wanted.name}" for wanted, rows in sets)
     return Questions(sets, behaviour), told
