@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -41,6 +42,8 @@ def work(setup: Setup, pipe: Connection) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Cases make engines warn by the thousand; what they must say is judged where it is returned.
+    logging.getLogger().addHandler(logging.NullHandler())
     if setup.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = setup.gpu
     from dsv4_conformance.errors import BadInput

@@ -29,6 +29,12 @@ def done(folder: Path, *words: str) -> tuple[int, str]:
     return process.returncode, said
 
 
+# Kills: what engines log, a line per case, among the lines of progress.
+def test_what_an_engine_logs_is_not_shown(tmp_path: Path) -> None:
+    code, said = done(tmp_path, "soak", "--device", "cpu", "--cases", "60", "--surface", "EngineConfig")
+    assert code == 0 and "60 cases judged" in said and "DSV4_SPARSE_PREFILL is set" not in said, said
+
+
 # Kills: bugs that are not found, not shrunk, not kept, or that the kept file does not show again.
 def test_a_planted_bug_is_found_shrunk_and_kept(tmp_path: Path) -> None:
     impl = ["--impl", "tests.miniatures:LastBlockLost", "--device", "cpu"]
