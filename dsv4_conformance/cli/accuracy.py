@@ -94,13 +94,13 @@ def run_command(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")] = False,
 ) -> int:
-    """Ask a server all questions of a task and record every answer in DIR/TASK.jsonl. Run again, it goes on.
+    """Ask a server a task's questions and record its answers. They are kept in DIR/TASK.jsonl; run again, it goes on.
 
     Answers of another build, told by address, notes and what the server says of itself, are not gone on with.
 
     Exit code: 0 every request is answered or recorded as an error, 1 the server stopped answering or answered nothing,
     2 bad input, 7 the server does not think as asked, its replies name several models, it was exchanged in mid-run or
-    did not say at the end who it is, or the file was edited.
+    did not say at the end who it is, or the file was edited, 130 or 143 Ctrl-C or SIGTERM: what was answered is kept.
     """
     from dsv4_conformance import resources
     from dsv4_conformance.accuracy.run import Settings
@@ -160,7 +160,7 @@ def probe_command(
     max_tokens: MaxTokens = None,
     generation: Generation = "{}",
 ) -> int:
-    """See with five small requests whether a server can be run against: model, seeds, thinking, template.
+    """See whether a server can be run against. Five small requests tell its model, seeds, thinking and template.
 
     Exit code: 0 it can, 2 bad input, 7 it does not think as asked.
     """

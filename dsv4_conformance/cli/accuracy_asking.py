@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -61,23 +63,49 @@ def extra_needed(command: Callable[Options, Ended]) -> Callable[Options, Ended]:
 
 
 def asked(settings: Settings) -> Finished:
-    """Run the task. Ends the command with exit code 7 where the server does not think as asked, 1 where it is gone."""
+    """Run the task. Ends the command with exit code 7 where the server does not think as asked, 1 where it is gone.
+
+    Of Ctrl-C and SIGTERM it is said that answers are kept; then they do what they do everywhere.
+    """
     from dsv4_conformance.accuracy.probe import NotAsAsked
     from dsv4_conformance.accuracy.pump import ServerGone
     from dsv4_conformance.accuracy.run import run_task
 
+    kept = f"What was answered is kept in {settings.results}; run the same command again to go on."
     try:
-        return run_task(settings)
+        with _told_of_sigterm(f"dsv4-conformance: Ended by SIGTERM. {kept}"):
+            return run_task(settings)
+    except KeyboardInterrupt:
+        typer.echo(f"dsv4-conformance: Interrupted. {kept}", err=True)
+        raise
     except NotAsAsked as error:
         typer.echo(f"dsv4-conformance: {error}", err=True)
         raise typer.Exit(int(ExitCode.INVALID_COMPARISON)) from None
     except ServerGone as error:
         typer.echo(
-            f"dsv4-conformance: The server stopped answering ({error}). What it answered is kept in "
-            f"{settings.results}; run the same command again to go on.",
+            f"dsv4-conformance: The server stopped answering ({error}). {kept}",
             err=True,
         )
         raise typer.Exit(int(ExitCode.FAILED)) from None
+
+
+@contextmanager
+def _told_of_sigterm(told: str) -> Iterator[None]:
+    """While this lasts, SIGTERM prints ``told`` before it ends the process as it always does, with 143 in a shell."""
+
+    def end(number: int, _: object) -> None:
+        os.write(2, f"{told}\n".encode())  # a print here could come in the middle of another one
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def reuse(finished: Finished) -> str:
@@ -117,7 +145,7 @@ def notes_of(words: list[str]) -> dict[str, str]:
 
 @contextmanager
 def confirmed(question: str, *, yes: bool) -> Iterator[None]:
-    """Ask before something long begins. Raises BadInput where nobody can answer."""
+    """Ask before something long begins. Raises BadInput where nobody can answer, typer.Abort where the answer is no."""
     if not yes:
         try:
             agreed = typer.confirm(question)
@@ -126,5 +154,6 @@ def confirmed(question: str, *, yes: bool) -> Iterator[None]:
                 raise  # Ctrl-C
             raise BadInput("There is no terminal to ask at; pass --yes to begin without being asked.") from None
         if not agreed:
+            typer.echo("dsv4-conformance: Nothing was asked, and nothing was written.", err=True)
             raise typer.Abort
     yield

@@ -39,7 +39,7 @@ def power(
     ] = True,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Write tables in Markdown.")] = False,
 ) -> None:
-    """Simulate unchanged, slightly and badly changed engines, and print how often each gate passes and fails them.
+    """Print how often each gate passes and fails an engine. Unchanged, slightly and badly changed ones are simulated.
 
     Questions, golden and candidate are drawn from the item model in every trial and judged by the code that judges
     real runs. The brackets hold exact 95 % intervals of the simulation.

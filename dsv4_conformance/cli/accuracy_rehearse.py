@@ -24,7 +24,7 @@ def rehearse(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Write tables in Markdown.")] = False,
     paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Print each verdict's paragraph, too.")] = False,
 ) -> None:
-    """Run the real questions through client, files and gate against a simulated engine whose truth is known.
+    """Rehearse the gate from end to end. Real questions, client and files; a simulated engine whose truth is known.
 
     Needs the questions, as `accuracy run` does. Every trial draws new answers; the golden is the shipped one.
     """

@@ -28,7 +28,7 @@ def tensors(
         Path | None, typer.Option(metavar="DIR", help="Golden folder; that of the checkout or package, if not given.")
     ] = None,
 ) -> int:
-    """Compute the golden tensors from their cases and compare them with the recorded ones, or record them (--write).
+    """Compare the golden tensors with their cases, or record them. They are computed anew; --write records them.
 
     Exit code: 0 as recorded, 1 something differs, 2 bad input.
     """

@@ -70,13 +70,13 @@ def record(
     simulated: Annotated[bool, typer.Option("--simulated", help="The run is of the simulated server.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a run is made.")] = False,
 ) -> int:
-    """Record a golden, from a finished run or, with --task and --endpoint, by making one.
+    """Record an accuracy golden. It is of a finished run or, with --task and --endpoint, of one that is made first.
 
     Before a run is made, says how many requests, tokens and hours it will take, and asks. A golden that changes gets a
     paired verdict, old to new, in the CHANGELOG.
 
     Exit code: 0 recorded, 1 the server stopped answering, 2 bad input, 7 the server does not think as asked, or the
-    run's file was edited or has no closing line, 130 the question was answered with no: nothing was written.
+    run's file was edited or has no closing line, 130 the answer was no, or Ctrl-C: no golden was written.
     """
     from dsv4_conformance.accuracy import golden_files, golden_record
     from dsv4_conformance.accuracy.golden_change import change
@@ -121,7 +121,7 @@ def show(
     ] = None,
     folder: Folder = None,
 ) -> int:
-    """Show a golden: where it comes from, how it was asked, scores, measured noise, what runs against it can see.
+    """Show an accuracy golden, or list all. Tells source, settings, scores, noise, and what runs against it can see.
 
     Exit code: 0 shown, 2 bad input.
     """
@@ -141,7 +141,8 @@ def show(
 
 
 def verify(folder: Folder = None) -> int:
-    """Check every accuracy golden: unedited, consistent, listed in MANIFEST.json, explained in CHANGELOG.md.
+    """Check every accuracy golden. Each has to be unedited, consistent, listed in MANIFEST.json, and explained in
+    CHANGELOG.md.
 
     Exit code: 0 sound, 1 something is wrong, 2 bad input.
     """
@@ -172,7 +173,7 @@ def compare(
     folder: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> int:
-    """Judge a run against a golden and say in a paragraph what was found.
+    """Judge an accuracy run against a golden. A paragraph says what was found.
 
     Exit code: 0 PASS, 1 FAIL, 2 bad input, 6 INCONCLUSIVE, 7 INVALID: not comparable, and the field is named.
     """

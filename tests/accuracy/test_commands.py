@@ -247,6 +247,24 @@ def test_recording_without_a_terminal_says_how(
     )
 
 
+def test_a_recording_that_nobody_wants_says_that_nothing_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    ended = record(capsys, NOBODY, tmp_path)
+    assert ended.code == 130 and ended.err.endswith("Nothing was asked, and nothing was written.\n")
+    assert not (tmp_path / "g").exists() and not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("command", ["accuracy", "golden"])
+def test_no_summary_is_cut_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = Ended(capsys, command, "--help").out.partition("Commands:")[2]
+    assert listed.count("\n") > 4 and "..." not in listed
+
+
 def test_recording_from_a_server_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served(Behaviour(down_after=0)) as (url, _), pytest.MonkeyPatch.context() as patch:
         patch.setattr("dsv4_conformance.accuracy.client.LONGEST_WAIT_S", 0.01)

@@ -55,6 +55,26 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
     assert {a.key: (a.request, a.text) for a in resumed.answers} == {a.key: (a.request, a.text) for a in whole.answers}
 
 
+@pytest.mark.parametrize(
+    ("sent", "code", "told"), [(signal.SIGINT, 130, "Interrupted."), (signal.SIGTERM, -15, "Ended by SIGTERM.")]
+)
+def test_a_run_that_is_stopped_says_that_its_answers_are_kept(
+    tmp_path: Path, sent: signal.Signals, code: int, told: str
+) -> None:
+    path = tmp_path / "results" / "gsm8k.jsonl"
+    with served(Behaviour(latency_s=0.1)) as (url, _):
+        words = command(url, path.parent, "--quiet")
+        stopped = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        while not path.exists() or len(path.read_bytes().splitlines()) < 5:
+            assert stopped.poll() is None, stopped.stderr and stopped.stderr.read()
+            time.sleep(0.02)
+        stopped.send_signal(sent)
+        _, err = stopped.communicate(timeout=30)
+    assert stopped.returncode == code and load(path).answers
+    said = f"dsv4-conformance: {told} What was answered is kept in {path.parent}; run the same command again to go on."
+    assert err.splitlines()[-1] == said and "Traceback" not in err
+
+
 BLOCK = """
 import builtins, importlib.abc, sys
 class Block(importlib.abc.MetaPathFinder):
