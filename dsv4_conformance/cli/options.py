@@ -28,6 +28,10 @@ Timeout = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Time a case may take; then its process is ended. 300 by default.")
 ]
 Memory = Annotated[str | None, typer.Option(metavar="GIB", help="Host memory that a process with cases may take.")]
+Surface = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Run the cases of this surface alone; can be given several times."),
+]
 Sanitizer = Annotated[
     str | None,
     typer.Option(metavar="TOOL", help="Run under compute-sanitizer: memcheck, racecheck, initcheck or synccheck."),

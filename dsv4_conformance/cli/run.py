@@ -22,6 +22,7 @@ from dsv4_conformance.cli.options import (
     Sanitizer,
     Seed,
     Shard,
+    Surface,
     Timeout,
     Waivers,
     Weights,
@@ -40,6 +41,7 @@ def run(
     workers: Annotated[
         str, typer.Option("-n", "--workers", metavar="N|auto", help="Processes; auto: one per GPU, else per CPU.")
     ] = "0",
+    surface: Surface = None,
     timeout: Timeout = None,
     memory: Memory = None,
     resume: Resume = False,
@@ -76,6 +78,7 @@ def run(
         waivers=waivers,
         sanitizer=sanitizer,
     )
+    words += [f"--dsv4-surface={name}" for name in surface or ()]
     words += endpoint_words(endpoint, model, golden, answers, weights)
     words += ["--junitxml", str(Path(results).expanduser() / "junit.xml")]
     return guarded(lambda: run_pytest([*words, *(pytest_arguments or [])]), Path(results).expanduser())

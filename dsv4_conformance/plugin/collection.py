@@ -49,7 +49,9 @@ class Planner:
         if function not in self._items:
             self._specs[function] = spec
             self._items[function] = list(self._expand(function.__name__, spec))
-        return self._items[function]
+        chosen = self.settings.options.surfaces
+        # The others are deselected, as by -k: they stay in what was expanded.
+        return [item for item in self._items[function] if not chosen or item.surface in chosen]
 
     def expanded(self) -> Counter[str]:
         """How many items each requirement got."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from dsv4_conformance.errors import BadInput
+from dsv4_conformance.spec.requirements import SURFACES
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """Tools of compute-sanitizer."""
@@ -51,6 +54,16 @@ def read_sanitizer(text: str | None) -> str | None:
     if text is not None and text not in SANITIZERS:
         raise BadInput(f"compute-sanitizer has no tool {text[:100]!r}; give one of {', '.join(SANITIZERS)}.")
     return text
+
+
+def read_surfaces(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Each surface once. Raises BadInput for one that does not exist."""
+    for name in names or ():
+        if name not in SURFACES:
+            near = difflib.get_close_matches(name, SURFACES, n=1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            raise BadInput(f"There is no surface {name[:100]!r}{meant}; the surfaces are {', '.join(SURFACES)}.")
+    return tuple(dict.fromkeys(names or ()))
 
 
 def read_path(folder: Path, option: str, text: str | None) -> Path | None:

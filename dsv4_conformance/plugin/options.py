@@ -15,6 +15,7 @@ from dsv4_conformance.plugin.option_values import (
     read_path,
     read_sanitizer,
     read_shard,
+    read_surfaces,
 )
 from dsv4_conformance.plugin.option_values import read_seed as read_seed
 
@@ -34,6 +35,7 @@ NAMES = (
     "results",
     "device",
     "case",
+    "surface",
     "timeout",
     "memory",
     "sanitizer",
@@ -56,6 +58,8 @@ class Options:
     results: Path = Path(DEFAULT_RESULTS)
     device: str = "auto"
     cases: tuple[str, ...] = ()
+    surfaces: tuple[str, ...] = ()
+    """Cases of other surfaces are deselected; empty means every surface."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     memory_gib: float = 0.0
     """Data that a process which runs cases may have, in GiB; 0: as much as there is."""
@@ -111,6 +115,12 @@ def add_options(parser: pytest.Parser) -> None:
         help="run this case alone, such as INV-02-1a2b3c4d (repeatable); searched in the given profile, else in all",
     )
     group.addoption(
+        "--dsv4-surface",
+        metavar="NAME",
+        action="append",
+        help="run the cases of this surface alone, such as SparseDecode (repeatable)",
+    )
+    group.addoption(
         "--dsv4-timeout",
         metavar="SECONDS",
         help=f"time a case may take; then its process is ended (default: {DEFAULT_TIMEOUT_S:g})",
@@ -153,6 +163,7 @@ def read_options(config: pytest.Config) -> Options:
         results=results_path(config),
         device=_value("device", given["device"], "auto"),
         cases=tuple(dict.fromkeys(given["case"] or ())),
+        surfaces=read_surfaces(given["surface"]),
         timeout_s=read_number(
             "--dsv4-timeout",
             given["timeout"],

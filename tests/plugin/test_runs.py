@@ -63,6 +63,18 @@ def test_what_is_deselected_is_not_planned_but_named(project: Project, words: tu
     assert "5 case(s) of 2 requirement(s): deselected on the command line" in ran.out
 
 
+# Kills: cases of other surfaces that are planned, or that are left out without a word; workers that plan otherwise.
+@pytest.mark.parametrize("words", [(), ("-n", "2")])
+def test_a_surface_can_be_chosen(project: Project, words: tuple[str, ...]) -> None:
+    every = {entry.surface for entry in project.run().journal.header.plan}
+    chosen = min(every)
+    ran = project.run("--dsv4-surface", chosen, "--dsv4-surface", chosen, *words)
+    assert ran.code == 0 and {entry.surface for entry in ran.journal.header.plan} == {chosen}
+    assert ran.journal.footer is not None and not ran.journal.footer.qualifies
+    wrong = project.run("--dsv4-surface", "SparseDecod")
+    assert wrong.code == 2 and "There is no surface 'SparseDecod' (did you mean SparseDecode?)" in wrong.out + wrong.err
+
+
 def test_test_named_alone_is_no_qualification(project: Project) -> None:
     ran = project.run("test_suite.py::test_rows_come_back")
     assert ran.code == 0
