@@ -66,10 +66,13 @@ def test_what_is_deselected_is_not_planned_but_named(project: Project, words: tu
 # Kills: cases of other surfaces that are planned, or that are left out without a word; workers that plan otherwise.
 @pytest.mark.parametrize("words", [(), ("-n", "2")])
 def test_a_surface_can_be_chosen(project: Project, words: tuple[str, ...]) -> None:
-    every = {entry.surface for entry in project.run().journal.header.plan}
-    chosen = min(every)
-    ran = project.run("--dsv4-surface", chosen, "--dsv4-surface", chosen, *words)
-    assert ran.code == 0 and {entry.surface for entry in ran.journal.header.plan} == {chosen}
+    text = (project.folder / "test_suite.py").read_text()
+    project.write("test_suite.py", text.replace('"INV-02", on=KV', '"INV-02", on=("KVPageFormat", "SlotMapping")'))
+    ran = project.run("--dsv4-surface", "SlotMapping", "--dsv4-surface", "SlotMapping", *words)
+    assert {(entry.requirement, entry.surface) for entry in ran.journal.header.plan} == {("INV-02", "SlotMapping")}
+    assert "deselected on the command line" in ran.out
+    ran = project.run("--dsv4-surface", "KVPageFormat", *words)
+    assert ran.code == 0 and {entry.surface for entry in ran.journal.header.plan} == {"KVPageFormat"}
     assert ran.journal.footer is not None and not ran.journal.footer.qualifies
     wrong = project.run("--dsv4-surface", "SparseDecod")
     assert wrong.code == 2 and "There is no surface 'SparseDecod' (did you mean SparseDecode?)" in wrong.out + wrong.err
