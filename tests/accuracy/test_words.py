@@ -87,6 +87,14 @@ def test_a_verdict_says_whose_answers_it_is_about() -> None:
         ("go on, with --same-build (pytest: --dsv4-same-build).", "go on, with --dsv4-same-build."),
         ("name one with --golden NAME (pytest: --dsv4-golden FILE).", "name one with --dsv4-golden FILE."),
         ("name a golden folder with --folder", "name a golden folder with --dsv4-golden"),
+        (
+            "run the same command again with --repeats 2: it asks only",
+            "run again with --dsv4-answers and its folder: it asks only",
+        ),
+        (
+            "start it, or run with --no-thinking.",
+            "start it, or judge against a golden without thinking, with --dsv4-golden.",
+        ),
         ("fetch it anew, or allow it with --unverified-data.", "fetch it anew."),
         (
             "record one: dsv4-conformance golden record --task gsm8k --endpoint URL. --model",
