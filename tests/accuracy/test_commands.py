@@ -185,7 +185,9 @@ def test_what_can_be_decided_is_said_before_anything_is_asked(
         assert unknown.code == 2 and unknown.err.startswith(
             "dsv4-conformance: The server has no model 'm' but simulated"
         )
-        said = run(capsys, url, tmp_path, *words[:2]).err.splitlines()
+        err = run(capsys, url, tmp_path, *words[:2]).err
+    # Once per process the harness draws an empty bar of its own.
+    said = [line for line in err.splitlines() if line.strip() and "%|" not in line]
     assert said[0].startswith("There is no golden of 'simulated' for gsm8k") and "(there is reference)" in said[0]
     assert said[1:3] == [
         "pre-merge: judges after 1 pass; if in doubt, go on with --repeats 2",
