@@ -32,19 +32,21 @@ SETTINGS = {
 """Environment of the engine where a user has not set it otherwise."""
 
 
-def check_available() -> None:
-    """Raise BadInput, in one sentence, if SGLang is missing or has no DeepSeek-V4 attention with sparse prefill."""
+def check_available(who: str = "sglang") -> None:
+    """Raise BadInput, in one sentence, if SGLang is missing or has no DeepSeek-V4 attention with sparse prefill.
+
+    ``who``: the adapter's name, for the sentence."""
     found = release.version()
     if release.folder() is None:
-        raise BadInput(f"implementation 'sglang' needs the package sglang, which is not installed; {REMEDY}.")
+        raise BadInput(f"implementation '{who}' needs the package sglang, which is not installed; {REMEDY}.")
     if not release.exists(release.MODEL) or not release.exists(release.BACKEND):
         what = "is too old" if _numbers(found) < (0, 5, 12) else "is incomplete"
         raise BadInput(
-            f"implementation 'sglang' finds no DeepSeek-V4 attention in sglang {found}, which {what}; {REMEDY}."
+            f"implementation '{who}' finds no DeepSeek-V4 attention in sglang {found}, which {what}; {REMEDY}."
         )
     if not release.has(release.CHUNKS, "SparsePrefillChunkCache"):
         raise BadInput(
-            f"implementation 'sglang' finds no sparse prefill in sglang {found}, which is "
+            f"implementation '{who}' finds no sparse prefill in sglang {found}, which is "
             f"{'too old' if _numbers(found) < (0, 5, 13) else 'too new'}; {REMEDY}."
         )
 

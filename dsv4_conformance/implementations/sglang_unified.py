@@ -47,7 +47,7 @@ class _Unified(Implementation):
     @classmethod
     def check_available(cls) -> None:
         """Raise BadInput, in one sentence, if SGLang is missing or has no kernels for a unified cache."""
-        engine.check_available()
+        engine.check_available(cls.identity.name)
         if _module(cls.kernel) is None:
             raise BadInput(
                 f"implementation '{cls.identity.name}' finds no {cls.kernel} in sglang {release.version()}; "

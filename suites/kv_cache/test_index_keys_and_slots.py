@@ -30,16 +30,24 @@ def test_index_keys_and_scales_stand_where_the_layout_says(subject: Subject, cas
     scales = pages[:, ENTRIES * KEY_BYTES :].contiguous().view(torch.float32)[page, row]
     form = declared_form(subject, "IndexKeyFormat")
     wanted = keys.to(torch.float64).abs().amax(-1).clamp(min=1e-4) / form.top
+    near = (scales.to(torch.float64) - wanted).abs() <= wanted * 2.0**-23
+    at = int(torch.nonzero(~near)[0]) if not bool(near.all()) else 0
     subject.expect(
-        ((scales.to(torch.float64) - wanted).abs() <= wanted * 2.0**-23).all(),
-        f"an index scale is not max(amax, 1e-4) / {form.top}.",
+        near.all(),
+        f"pack_index_keys: slot {int(slots[at])} has scale {float(scales[at]):.6g}, and max(amax, 1e-4) / {form.top} "
+        f"is {float(wanted[at]):.6g}; {int((~near).sum())} of {len(slots)} are wrong.",
     )
     value = kv_format.e4m3_value(codes, form.dialect) * scales.to(torch.float64)[:, None]
     room = torch.maximum(keys.to(torch.float64).abs() / 16, scales.to(torch.float64)[:, None] * 2.0**-10) * (
         1 + 2.0**-20
     )
+    near = (value - keys.to(torch.float64)).abs() <= room
+    at, dim = (int(place) for place in torch.nonzero(~near)[0]) if not bool(near.all()) else (0, 0)
     subject.expect(
-        ((value - keys.to(torch.float64)).abs() <= room).all(), "an index key is off by more than half an fp8 step."
+        near.all(),
+        f"pack_index_keys: slot {int(slots[at])}, dim {dim}: {float(keys[at, dim]):.6g} under scale "
+        f"{float(scales[at]):.6g} is code 0x{int(codes[at, dim]):02x}, which is {float(value[at, dim]):.6g}: more than "
+        f"half an fp8 step off; {int((~near).sum())} of {near.numel()} values are.",
     )
     touched = torch.zeros_like(pages, dtype=torch.bool)
     touched[:, : ENTRIES * KEY_BYTES].view(-1, ENTRIES, KEY_BYTES)[page, row] = True

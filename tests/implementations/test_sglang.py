@@ -181,3 +181,21 @@ def test_a_package_can_be_stood_in_for_in_a_block_alone() -> None:
     assert not any(name.split(".")[0] == "absent_three" for name in sys.modules)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("absent_three")
+
+
+# Kills: another adapter's name in the sentence; kernels that the release lacks asked for.
+@pytest.mark.parametrize("name", ["sglang_unified_decode", "sglang_unified_prefill"])
+def test_what_the_unified_kernels_need_is_told_in_their_name(
+    name: str, installed: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = load(name)
+    assert check_declarations(name, adapter) is adapter
+    with monkeypatch.context() as patch:
+        patch.setattr(sglang_release, "folder", lambda: None)
+        with pytest.raises(BadInput, match=f"^implementation '{name}' needs the package sglang"):
+            adapter.check_available()
+    installed(OLD)
+    with pytest.raises(
+        BadInput, match=rf"^implementation '{name}' finds no sparse_attn_v4_\w+ in sglang 0\.5\.14; inst"
+    ):
+        adapter.check_available()
