@@ -4,16 +4,14 @@ import sys
 from types import ModuleType
 
 import pytest
-import torch
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.faults.trial import plan, trial
 from dsv4_conformance.implementations import sglang_release
-from dsv4_conformance.implementations.api import DecodeCall, PrefillCall
-from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.implementations.registry import load
 from dsv4_conformance.implementations.sglang_flashmla import WRAPPER, SGLangFlashMLA
-from tests.implementations.test_flash_mla import SCALE, FakeWheel, make_scope
+from tests.implementations.test_flash_mla import FakeWheel
+from tests.implementations.test_sglang_flashmla import answers_like_the_builtin
 
 OLDEST = sglang_release.version() == "0.5.13.post1"
 
@@ -52,21 +50,9 @@ def test_flash_mla_is_called_through_the_release_s_wrapper(monkeypatch: pytest.M
         "flash_mla_with_kvcache",
         lambda **given: taken(**{name: value for name, value in given.items() if name not in more}),
     )
-    generator = torch.Generator().manual_seed(7)
-    q = torch.randn(2, 1, 40, 512, generator=generator).bfloat16()
-    call = DecodeCall(q, make_scope(16, 64, 1), make_scope(2, 128, 2), torch.linspace(-2, 4, 40), SCALE)
-    adapter, builtin = SGLangFlashMLA("cpu"), Builtin("cpu")
+    adapter = SGLangFlashMLA("cpu")
     assert sys.modules[WRAPPER].flash_mla is wheel
-    (out, lse), expected = adapter.decode(call), builtin.decode(call)
-    assert torch.allclose(out.float(), expected.out.float(), rtol=2**-7, atol=1e-3)
-    assert torch.allclose(lse, expected.lse, atol=1e-5)
-    kv = torch.randn(30, 1, 512, generator=generator).bfloat16()
-    indices = torch.randint(-1, 32, (2, 1, 128), generator=generator).int()
-    prefill = PrefillCall(q[:, 0], kv, indices, torch.tensor([5, 128], dtype=torch.int32), None, SCALE)
-    result, right = adapter.prefill(prefill), builtin.prefill(prefill)
-    assert result.max_logits is not None and right.max_logits is not None
-    assert torch.allclose(result.max_logits, right.max_logits, atol=1e-5)
-    assert torch.allclose(result.lse, right.lse, atol=1e-5)
+    answers_like_the_builtin(adapter, 40)
 
 
 class Plan(dict[str, bool]):

@@ -92,24 +92,28 @@ def test_the_wheel_is_asked_for_as_well(release: Callable[[str | None], None], m
     assert asked == ["FlashMLA"]
 
 
-# Kills: calls that go past the wrapper, statistics left in base 2.
-def test_calls_go_through_the_wrapper_and_statistics_are_natural(
-    release: Callable[[str | None], None], wheel: FakeWheel
-) -> None:
-    release(TEXT.replace("return flash_mla.flash_mla_with", "flash_mla.seen = True; return flash_mla.flash_mla_with"))
-    generator = torch.Generator().manual_seed(5)
-    q = torch.randn(2, 1, 24, 512, generator=generator).bfloat16()
-    call = DecodeCall(q, make_scope(16, 64, 1), make_scope(2, 128, 2), torch.linspace(-2, 4, 24), SCALE)
-    adapter, builtin = SGLangFlashMLA("cpu"), Builtin("cpu")
-    (out, lse), expected = adapter.decode(call), builtin.decode(call)
-    assert getattr(wheel, "seen", False)
+def answers_like_the_builtin(adapter: SGLangFlashMLA, heads: int) -> None:
+    """Assert that decode and prefill give what the built-in implementation gives, statistics in natural units."""
+    generator = torch.Generator().manual_seed(heads)
+    q = torch.randn(2, 1, heads, 512, generator=generator).bfloat16()
+    call = DecodeCall(q, make_scope(16, 64, 1), make_scope(2, 128, 2), torch.linspace(-2, 4, heads), SCALE)
+    (out, lse), expected = adapter.decode(call), Builtin("cpu").decode(call)
     assert torch.allclose(out.float(), expected.out.float(), rtol=2**-7, atol=1e-3)
     assert torch.allclose(lse, expected.lse, atol=1e-5)
     kv = torch.randn(30, 1, 512, generator=generator).bfloat16()
     indices = torch.randint(-1, 32, (2, 1, 128), generator=generator).int()
     prefill = PrefillCall(q[:, 0], kv, indices, torch.tensor([5, 128], dtype=torch.int32), None, SCALE)
-    result, right = adapter.prefill(prefill), builtin.prefill(prefill)
+    result, right = adapter.prefill(prefill), Builtin("cpu").prefill(prefill)
     assert result.max_logits is not None and right.max_logits is not None
     assert torch.allclose(result.max_logits, right.max_logits, atol=1e-5)
     assert torch.allclose(result.lse, right.lse, atol=1e-5)
     assert torch.allclose(result.out.float(), right.out.float(), rtol=2**-7, atol=1e-3)
+
+
+# Kills: calls that go past the wrapper, statistics left in base 2.
+def test_calls_go_through_the_wrapper_and_statistics_are_natural(
+    release: Callable[[str | None], None], wheel: FakeWheel
+) -> None:
+    release(TEXT.replace("return flash_mla.flash_mla_with", "flash_mla.seen = True; return flash_mla.flash_mla_with"))
+    answers_like_the_builtin(SGLangFlashMLA("cpu"), 24)
+    assert getattr(wheel, "seen", False)
