@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dsv4_conformance.cases.case import Case
+from dsv4_conformance.plugin.blocks_apart import keep_apart
 from dsv4_conformance.plugin.endpoint import tasks_of
 from dsv4_conformance.plugin.keys import PROCESS
+from dsv4_conformance.plugin.sanitizer import log_here
 from dsv4_conformance.runner.endpoint import EndpointSubject
 from dsv4_conformance.suite import ENDPOINT
 
@@ -25,6 +27,8 @@ def _dsv4_session(request: pytest.FixtureRequest) -> Any:
     with process.watchdog.starting() if process.watchdog is not None else nullcontext():
         from dsv4_conformance.runner.session import Session
 
+        if log_here() is not None:
+            keep_apart()
         process.session = Session(process.settings.implementation, process.settings.device)
     return process.session
 

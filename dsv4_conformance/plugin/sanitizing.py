@@ -58,8 +58,6 @@ def launch(config: pytest.Config) -> int | None:
         print(f"dsv4-conformance: {error}", file=sys.stderr)
         return int(ExitCode.BAD_INPUT)
     os.environ[LOGS] = str(logs)
-    # Inside one cached block of memory the tool could not tell tensors apart.
-    os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
     watched = _watched(program, options.sanitizer, logs)
     if config.getoption("numprocesses", default=None) or config.getoption("tx", default=None):
         config.stash[WATCHED] = watched
