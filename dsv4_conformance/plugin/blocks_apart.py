@@ -2,8 +2,8 @@
 
 Inside one cached block the tool could not tell tensors apart. Torch's own switch for this, the variable
 PYTORCH_NO_CUDA_MEMORY_CACHING, holds for the life of the process, also while a CUDA graph is captured; but the driver
-refuses to allocate then, and every capture would be an error of ours. So the cache is switched off in the process and on
-again for as long as a capture lasts.
+refuses to allocate then, and every capture would be an error of ours. So the cache is switched off in the process, and
+on again for as long as a capture lasts.
 """
 
 from __future__ import annotations
