@@ -7,9 +7,11 @@ Worker numbers would not do: after a crash xdist numbers on, and an outer CUDA_V
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from dsv4_conformance.errors import BadInput
 
 WAIT_S = 300.0
 POLL_S = 0.2
+SILENCE_S = 5.0
+"""A wait that is longer is told, so that the run does not look dead."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,32 @@ def acquire(gpus: Sequence[str], slots: int, folder: Path | None = None, wait_s:
     """
     folder = folder or lease_folder()
     wait_s = _wait_s() if wait_s is None else wait_s
-    deadline = time.monotonic() + wait_s
+    begun, told = time.monotonic(), False
     while True:
         for slot in range(slots):
             for gpu in gpus:
                 lease = _try(folder, gpu, slot)
                 if lease is not None:
                     return lease
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - begun
+        if waited >= wait_s:
             raise BadInput(
                 f"All {slots} slot(s) of each of {len(gpus)} visible GPU(s) stayed taken for {wait_s:.0f} s; wait for "
                 f"the run that holds {folder}, or choose fewer workers (-n) or other GPUs (CUDA_VISIBLE_DEVICES)."
             )
+        if waited >= SILENCE_S and not told:
+            told = True
+            _tell(
+                f"All {slots} slot(s) of each of {len(gpus)} visible GPU(s) are taken by runs that share {folder}; "
+                f"waiting for one, up to {wait_s:.0f} s."
+            )
         time.sleep(POLL_S)
+
+
+def _tell(sentence: str) -> None:
+    """To the terminal, past what pytest captures: a worker has no other way to say anything yet."""
+    with suppress(OSError, ValueError, AttributeError):  # there may be no stderr, or a closed one
+        print(f"dsv4-conformance: {sentence}", file=sys.__stderr__, flush=True)
 
 
 def _wait_s() -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsv4_conformance.errors import BadInput
-from dsv4_conformance.plugin.leases import acquire, lease_folder, slots_per_gpu
+from dsv4_conformance.plugin.leases import SILENCE_S, acquire, lease_folder, slots_per_gpu
 from tests.plugin.conftest import Project, environment
 
 HOLDER = """
@@ -197,3 +197,21 @@ def test_no_free_slot_stops_the_run_in_one_sentence(gpu_project: Project) -> Non
     assert ran.code == 2, ran.out + ran.err
     assert "STOPPED: All 1 slot(s) of each of 1 visible GPU(s) stayed taken" in ran.out
     assert "Traceback" not in ran.out
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_long_wait_is_told(gpu_project: Project, workers: str) -> None:
+    leases = gpu_project.folder / "leases"
+    holder = Holder(leases, "GPU-a", 1)
+    try:
+        ran = gpu_project.run(
+            *("-n", workers, "--dsv4-impl", "witness:Witness"),
+            CUDA_VISIBLE_DEVICES="GPU-a",
+            DSV4_LEASE_DIR=str(leases),
+            DSV4_LEASE_WAIT_S=str(SILENCE_S + 0.5),
+            impl=None,
+        )
+    finally:
+        holder.kill()
+    assert ran.code == 2, ran.out + ran.err
+    assert f"are taken by runs that share {leases}; waiting for one, up to 6 s." in ran.err
