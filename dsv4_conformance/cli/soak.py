@@ -22,7 +22,9 @@ EVERY_S = 10.0
 
 def soak(
     impl: Impl = DEFAULT_IMPL,
-    cases: Annotated[int, typer.Option(min=1, metavar="N", help="Cases to judge.")] = 1000,
+    cases: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Cases to judge at least; they are drawn in twenties.")
+    ] = 1000,
     seed: Annotated[str, typer.Option(metavar="N", help="Stream of the cases; another number draws others.")] = "0",
     minutes: Annotated[float | None, typer.Option(min=0.01, metavar="M", help="Stop after so many minutes.")] = None,
     workers: Annotated[

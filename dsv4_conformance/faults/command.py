@@ -13,6 +13,7 @@ from pathlib import Path
 import dsv4_conformance
 from dsv4_conformance import resources
 from dsv4_conformance.errors import BadInput, HarnessError
+from dsv4_conformance.faults.catalogue import chosen
 from dsv4_conformance.faults.fault import Fault
 from dsv4_conformance.faults.outcome import CONTROL, Matrix
 from dsv4_conformance.faults.tables import html, line, markdown, verdict
@@ -60,11 +61,14 @@ def try_all(
     tasks += [Task(fault.id, profile, stop, fault.surfaces) for fault in faults]
     try:
         results.mkdir(parents=True, exist_ok=True)
+        _retire(path)
         journal = path.open("w", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"The journal {path} cannot be written ({error.strerror}); name another folder.") from None
     with journal:
-        _write(journal.write, "header", {"schema": SCHEMA, **matrix.model_dump(exclude={"outcomes", "seconds"})})
+        scope = {"wanted": [fault.id for fault in faults], "known": len(chosen(()))}
+        fields = matrix.model_dump(exclude={"outcomes", "seconds"})
+        _write(journal.write, "header", {"schema": SCHEMA, **fields, **scope})
         for outcome in run(tasks, workers, timeout_s):
             matrix.outcomes.append(outcome)
             _write(journal.write, "outcome", {**outcome.model_dump(), "problem": outcome.problem})
@@ -78,6 +82,21 @@ def try_all(
         _write(journal.write, "footer", summary)
     say(f"\n{verdict(matrix)}\njournal: {path}")
     return matrix
+
+
+def _retire(path: Path) -> None:
+    """Keep an older journal under the time at which its run began; nothing is overwritten."""
+    if not path.exists():
+        return
+    try:
+        with path.open(encoding="utf-8") as file:
+            began = "".join(c for c in str(json.loads(file.readline())["started"])[:19] if c.isalnum())
+    except (ValueError, KeyError, TypeError):
+        began = "unknown"
+    kept = path.with_name(f"faults-{began}.jsonl")
+    while kept.exists():
+        kept = kept.with_stem(f"{kept.stem}x")
+    path.rename(kept)
 
 
 def _write(write: Callable[[str], object], kind: str, fields: dict[str, object]) -> None:

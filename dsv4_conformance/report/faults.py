@@ -17,6 +17,8 @@ _ID = ("id", "fault", "name")
 _TITLE = ("title", "mechanism", "meaning", "summary")
 _BY = ("detections", "by", "killed_by", "requirements")
 _CAUGHT = ("killed", "caught", "rejected")
+SCHEMA = "dsv4-faults/1"
+"""Schema of the journal that ``dsv4-conformance faults`` writes."""
 CONTROL = "control"
 """The trial of the unchanged implementation; it is no fault."""
 
@@ -38,10 +40,13 @@ class FaultRow:
 
 @dataclass(frozen=True)
 class FaultTable:
-    """The faults of one file or run; those that were not rejected come first."""
+    """The faults of one file or run; those that were not rejected come first. ``gaps``: sentences on what the trials
+    lack to show anything; ``remarks``: on what they were and were not asked for."""
 
     source: str
     rows: tuple[FaultRow, ...]
+    gaps: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def caught(self) -> int:
@@ -79,7 +84,30 @@ def read_faults(path: Path) -> FaultTable:
     rows = _rows(found) if isinstance(found, list) else ()
     if not rows:
         raise BadInput(f"The faults {path} hold no object with an `id`; give a kill matrix.")
-    return FaultTable(escaping.name(path.name), rows)
+    gaps, remarks = _told(found) if isinstance(found, list) else ((), ())
+    return FaultTable(escaping.name(path.name), rows, gaps, remarks)
+
+
+def _told(lines: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Gaps and remarks of a journal of ``dsv4-conformance faults``; of another kill matrix nothing is known."""
+    header = mapping(lines[0]) if lines else {}
+    if header.get("schema") != SCHEMA:
+        return (), ()
+    gaps, remarks = [], []
+    tried = [str(line.get("id")) for line in map(mapping, lines) if line.get("kind") == "outcome"]
+    wanted, known = header.get("wanted"), header.get("known")
+    if not any(mapping(line).get("kind") == "footer" for line in lines):
+        of = f" of {len(wanted)}" if isinstance(wanted, list) else ""
+        gaps.append(f"The trials did not end: {len(set(tried) - {CONTROL})}{of} faults were tried.")
+    control = next((line for line in map(mapping, lines) if line.get("id") == CONTROL), None)
+    if control is None:
+        gaps.append("The unchanged implementation was not tried, so that no rejection shows anything.")
+    elif problem := control.get("problem"):
+        gaps.append(f"No rejection shows anything: {escaping.line(str(problem), 300)}.")
+    if isinstance(wanted, list) and isinstance(known, int) and len(wanted) < known:
+        remarks.append(f"{known} faults are known; {known - len(wanted)} of them were not asked for.")
+    remarks.append(f"Profile {escaping.name(str(header.get('profile', '?')))}.")
+    return tuple(gaps), tuple(remarks)
 
 
 def of_journals(gathered: Gathered) -> list[FaultTable]:

@@ -112,7 +112,10 @@ def _faults(faults: Sequence[FaultTable]) -> Iterator[str]:
     for given in faults:
         missed = [row for row in given.rows if row.caught is False]
         yield "## Faults\n"
-        yield f"{given.caught} of {len(given.rows)} re-created public bugs rejected ({markdown(given.source)}).\n"
+        gaps = "".join(f" **{markdown(gap)}**" for gap in given.gaps)
+        remarks = "".join(f" {markdown(remark)}" for remark in given.remarks)
+        count = f"{given.caught} of {len(given.rows)} re-created public bugs rejected ({markdown(given.source)})."
+        yield f"{count}{gaps}{remarks}\n"
         for row in missed:
             yield f"- let through: **{markdown(row.id)}** {markdown(row.title)}"
         yield ""

@@ -219,6 +219,8 @@ def _qualifies(gathered: Gathered, number: int) -> Iterator[str]:
 
 def _report(folder: Path, manifest: Manifest, gathered: Gathered) -> Iterator[str]:
     tables: list[FaultTable] = [read_faults(folder / name) for name in manifest.faults if (folder / name).is_file()]
+    for table in tables:
+        yield from (f"{table.source}: {gap}" for gap in table.gaps)
     made_of = files(gathered, [*tables, *of_journals(gathered)])
     for name in sorted(manifest.files.keys() - {*made_of, *manifest.faults, *(run.journal for run in manifest.runs)}):
         yield f"{escaping.name(name)} is neither a journal nor faults nor made of them."

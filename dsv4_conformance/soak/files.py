@@ -14,6 +14,7 @@ from dsv4_conformance.errors import BadInput
 
 LOG = "soak.jsonl"
 FAILURES = "failures"
+VERDICTS = ("PASS", "WARN", "FAIL", "CRASH", "TIMEOUT", "OUT_OF_MEMORY")
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Progress:
 
     @property
     def judged(self) -> int:
-        """Cases in which something was compared."""
-        return sum(self.statuses[status] for status in ("PASS", "WARN", "FAIL"))
+        """Cases that have a verdict, those that ended their process among them."""
+        return sum(self.statuses[status] for status in VERDICTS)
 
     @property
     def failed(self) -> int:

@@ -6,7 +6,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -17,6 +17,7 @@ from dsv4_conformance.soak.files import Log
 from dsv4_conformance.soak.worker import FATAL_EXIT, KEPT_PER_TEST, Setup, work
 
 CHUNK = 20
+FAILURES = ("FAIL", "CRASH", "TIMEOUT", "OUT_OF_MEMORY", "HARNESS_ERROR")
 STARTING_S = 600.0
 """Seconds that a worker may take until it is ready."""
 
@@ -33,12 +34,39 @@ class Limits:
 
 
 @dataclass
+class _Chunk:
+    """Cases of consecutive numbers, and what became of those before ``at``."""
+
+    number: int
+    at: int
+    statuses: Counter[str] = field(default_factory=Counter)
+    surfaces: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def left(self) -> range:
+        """The numbers that are still to be drawn."""
+        return range(self.at, (self.number + 1) * CHUNK)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a case failed that has been told of."""
+        return any(self.statuses[status] for status in FAILURES)
+
+    def judged(self, status: str, surface: str) -> None:
+        """The next case is over."""
+        self.at += 1
+        self.statuses[status] += 1
+        self.surfaces[surface] += 1
+
+
+@dataclass
 class _Worker:
     process: BaseProcess
     pipe: Connection
     ready: bool = False
-    chunk: int | None = None
+    chunk: _Chunk | None = None
     case: dict[str, Any] | None = None
+    over: bool = False
     since: float = 0.0
 
 
@@ -50,6 +78,7 @@ class Pool:
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, _Worker] = {}
         self._next = 0
+        self._begun: list[_Chunk] = []
         self._kept: Counter[str] = Counter(test for _, test, _ in log.progress.files)
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
 
@@ -63,11 +92,16 @@ class Pool:
         finally:
             for worker in self._workers.values():
                 worker.process.kill()
+            under_way = [worker.chunk for worker in self._workers.values() if worker.chunk is not None]
+            for chunk in [*self._begun, *(chunk for chunk in under_way if chunk.failed)]:
+                # Its failures are in the log: it must not be drawn again.
+                self._log.chunk_done(chunk.number, chunk.statuses + Counter(NOT_RUN=len(chunk.left)), chunk.surfaces)
 
     @property
     def _enough(self) -> bool:
         progress = self._log.progress
         under_way = sum(CHUNK for worker in self._workers.values() if worker.chunk is not None)
+        under_way += sum(chunk.statuses.total() for chunk in self._begun)
         return (
             progress.judged + under_way >= self._limits.cases
             or self._next * CHUNK > 20 * self._limits.cases + 1000  # nearly nothing applies
@@ -109,13 +143,16 @@ class Pool:
         if what == "bad":
             raise BadInput(told[0])
         if what == "start":
-            worker.case = told[1]
+            worker.case, worker.over = told[1], False
         elif what == "failed":
             self._failed(told[1])
+        elif what == "judged":
+            assert worker.chunk is not None
+            worker.chunk.judged(*told)
+            worker.over = True
         else:
             if what == "done":
-                self._log.chunk_done(*told)
-                self._tell()
+                self._done(worker)
             worker.ready, worker.chunk, worker.case = True, None, None
             self._give(place)
 
@@ -126,11 +163,19 @@ class Pool:
             worker.process.join(10)
             del self._workers[place]
             return
-        while self._next in self._log.progress.chunks:
+        if self._begun:
+            worker.chunk = self._begun.pop()
+        else:
+            while self._next in self._log.progress.chunks:
+                self._next += 1
+            worker.chunk = _Chunk(self._next, self._next * CHUNK)
             self._next += 1
-        worker.chunk, self._next = self._next, self._next + 1
-        numbers = range(worker.chunk * CHUNK, (worker.chunk + 1) * CHUNK)
-        worker.pipe.send((worker.chunk, numbers, Counter(self._kept)))
+        worker.pipe.send((worker.chunk.left, Counter(self._kept)))
+
+    def _done(self, worker: _Worker) -> None:
+        assert worker.chunk is not None
+        self._log.chunk_done(worker.chunk.number, worker.chunk.statuses, worker.chunk.surfaces)
+        self._tell()
 
     def _failed(self, data: dict[str, Any]) -> None:
         file = ""
@@ -151,7 +196,12 @@ class Pool:
             how = death(worker.process.exitcode, "", killed_late=late)
             sentence = how.sentence("while it ran this case", self._limits.timeout_s)
             self._failed(worker.case | {"status": str(how.status), "sentence": sentence})
+            if worker.chunk is not None and not worker.over:
+                worker.chunk.judged(str(how.status), worker.case["surface"])
         if worker.chunk is not None:
-            self._log.chunk_done(worker.chunk, Counter({"NOT_RUN": 1}), Counter())  # the rest of it is left out
+            if worker.chunk.left:
+                self._begun.append(worker.chunk)
+            else:
+                self._done(worker)
         if not self._enough:
             self._start(place)

@@ -38,7 +38,8 @@ def work(setup: Setup, pipe: Connection) -> None:
     """Judge chunks of case numbers as they come, until None comes or the other side is gone.
 
     Tells ("ready",), or ("bad", sentence) if the implementation cannot be made; then ("start", number, data) before
-    each case, ("failed", number, data) after one that failed, ("done", chunk, statuses, surfaces) after each chunk.
+    each case, ("failed", number, data) after one that failed, ("judged", status, surface) after each, and ("done",)
+    after the last one of a chunk.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -75,22 +76,19 @@ class _Judge:
         self._known_right = None if setup.impl == "builtin" else Session(load("builtin"), setup.device)
         self._kept: Counter[str] = Counter()
 
-    def chunk(self, chunk: int, numbers: range, kept: Counter[str]) -> None:
+    def chunk(self, numbers: range, kept: Counter[str]) -> None:
         """Judge the cases of these numbers; ``kept``: failures that have files by now, per test."""
         self._kept = kept
-        statuses: Counter[str] = Counter()
-        surfaces: Counter[str] = Counter()
         for number in numbers:
             drawn = self._deck.draw(number)
             self._pipe.send(("start", number, _described(drawn)))
             judged = self._judged(drawn)
-            statuses[judged.status] += 1
-            surfaces[drawn.kind.surface] += 1
             if judged.failed or judged.status == "HARNESS_ERROR":
                 self._tell(drawn, judged)
+            self._pipe.send(("judged", str(judged.status), drawn.kind.surface))
             if judged.fatal:
                 os._exit(FATAL_EXIT)
-        self._pipe.send(("done", chunk, statuses, surfaces))
+        self._pipe.send(("done",))
 
     def _judged(self, drawn: Drawn, case: Case | None = None) -> Judged:
         from dataclasses import replace

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsv4_conformance import cli
+from dsv4_conformance.faults.catalogue import chosen
 from dsv4_conformance.faults.outcome import CONTROL, Detection, Matrix, Outcome
 from dsv4_conformance.faults.tables import html, line, markdown, verdict
 from dsv4_conformance.faults.workers import Task, serve_one
@@ -113,6 +114,11 @@ def test_one_fault_is_tried_beside_the_control(
     assert [entry["kind"] for entry in lines] == ["header", "outcome", "outcome", "footer"]
     assert [entry["id"] for entry in lines[1:3]] == [CONTROL, "S29"] and lines[1]["cases"] > 0
     assert "ALL KILLED" in capsys.readouterr().out and "S29" in (tmp_path / "m.md").read_text()
+    assert lines[0]["wanted"] == ["S29"] and lines[0]["known"] == len(chosen(()))
+    first = (tmp_path / "faults.jsonl").read_text()
+    assert command("--id", "S29", "--results", str(tmp_path)) == 0
+    (kept,) = tmp_path.glob("faults-*.jsonl")
+    assert kept.read_text() == first != (tmp_path / "faults.jsonl").read_text()
 
 
 def _in_this_process(tasks: list[Task], workers: int, timeout_s: float) -> list[Outcome]:

@@ -10,7 +10,7 @@ import pytest
 from dsv4_conformance.accuracy.gate import Moved, Score
 from dsv4_conformance.faults.outcome import Detection, Outcome
 from dsv4_conformance.report.accuracy import accuracies
-from dsv4_conformance.report.faults import read_faults
+from dsv4_conformance.report.faults import FaultTable, read_faults
 from dsv4_conformance.report.gathering import Gathered, gather
 from dsv4_conformance.report.overview import overview
 from dsv4_conformance.report.page import render
@@ -93,6 +93,36 @@ def test_the_journal_of_faults_is_read_as_it_is_written(tmp_path: Path) -> None:
     page = re.sub(r"\s+", " ", render(gathered, [found]))
     assert "<strong>1 of 3</strong> rejected" in page and "it survives" in page and "caught by a crash only" in page
     assert "let through: **V07** workspace too small" in overview(gathered, [found])
+
+
+# Kills: a matrix of one fault, or one that was cut off, that reads like the whole one.
+def test_a_part_of_the_matrix_is_told_as_a_part(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"kind": "header", "schema": "dsv4-faults/1", "profile": "kill", "wanted": ["S01", "S02"], "known": 149},
+        {"kind": "outcome", "id": "control", "problem": "the unchanged implementation fails INV-01: off"},
+        {"kind": "outcome", "id": "S02", "title": "sinks", "detections": [{"requirement": "INV-53"}], "problem": ""},
+    ]
+    path = tmp_path / "faults.jsonl"
+
+    def read(some: list[dict[str, object]]) -> FaultTable:
+        path.write_text("".join(json.dumps(line) + "\n" for line in some))
+        return read_faults(path)
+
+    cut = read(lines)
+    assert cut.gaps == (
+        "The trials did not end: 1 of 2 faults were tried.",
+        "No rejection shows anything: the unchanged implementation fails INV-01: off.",
+    )
+    assert cut.remarks == ("149 faults are known; 147 of them were not asked for.", "Profile kill.")
+    gathered = gather([made.write(tmp_path / "j.jsonl", [result()])])
+    for text in (re.sub(r"\s+", " ", render(gathered, [cut])), overview(gathered, [cut])):
+        assert "did not end: 1 of 2" in text and "147 of them were not asked for" in text
+    footer: dict[str, object] = {"kind": "footer", "problems": []}
+    assert read([lines[0], lines[2], footer]).gaps == (
+        "The unchanged implementation was not tried, so that no rejection shows anything.",
+    )
+    whole = [lines[0] | {"known": 2}, lines[1] | {"problem": ""}, lines[2], footer]
+    assert (read(whole).gaps, read(whole).remarks) == ((), ("Profile kill.",))
 
 
 RELATION = {"relative_time": 0.56, "relative_time_low": 0.54, "relative_time_high": 0.62, "relative_time_limit": 0.7}

@@ -28,10 +28,10 @@ from tests.report.made import result
 RESULTS = [result("INV-01-00000001"), result("INV-01-00000002"), result("INV-02-00000003")]
 
 
-def submit(folder: Path, journal: Path) -> Path:
+def submit(folder: Path, journal: Path, faults: str = '[{"id": "S02", "killed": true, "by": ["INV-53"]}]') -> Path:
     """What ``report --submission`` does."""
     matrix = folder.parent / "kill.json"
-    matrix.write_text('[{"id": "S02", "killed": true, "by": ["INV-53"]}]')
+    matrix.write_text(faults)
     copies, matrices = collect(folder, [journal], [matrix])
     gathered = gather(copies)
     write(folder, files(gathered, [read_faults(path) for path in matrices]))
@@ -215,6 +215,20 @@ def test_what_was_accepted_is_told(accepted: Path, command: Command) -> None:
     assert done.returncode == 0, done.stdout
     assert "  A  kernel 1.0, CPU, profile default, seed 0: 3 checked, 1 waived\n" in done.stdout
     assert "     W-1: 1 of INV-01 until 2026-12-20\nACCEPTED" in done.stdout
+
+
+# Kills: a kill matrix that was cut off, or whose control fails, in a submission that is accepted.
+def test_faults_that_show_nothing_are_refused(accepted: Path) -> None:
+    lines = [
+        '{"kind": "header", "schema": "dsv4-faults/1", "profile": "kill", "wanted": ["S01", "S02"], "known": 149}',
+        '{"kind": "outcome", "id": "control", "problem": ""}',
+        '{"kind": "outcome", "id": "S02", "problem": "", "detections": [{"requirement": "INV-53"}]}',
+    ]
+    journal = accepted / "journals/A-kernel.jsonl"
+    assert refusals(submit(accepted.parent / "cut", journal, "\n".join(lines))) == [
+        "report: 1-kill.json: The trials did not end: 1 of 2 faults were tried."
+    ]
+    assert refusals(submit(accepted.parent / "whole", journal, "\n".join([*lines, '{"kind": "footer"}']))) == []
 
 
 def test_a_file_that_no_journal_gives_is_refused(accepted: Path) -> None:

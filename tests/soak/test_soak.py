@@ -86,6 +86,26 @@ def test_a_case_that_ends_its_process_is_kept(tmp_path: Path) -> None:
     assert kept["status"] == "CRASH"
 
 
+# Kills: crashed cases, and those before and after them, that count for nothing; a soak that never has enough of them.
+def test_cases_around_crashes_count(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os\nfrom dsv4_conformance.implementations.builtin import Builtin\n\n\n"
+        "class Deadly(Builtin):\n"
+        "    surfaces = {name: Builtin.surfaces[name] for name in ('HeadLayout', 'SlotMapping')}\n\n"
+        "    def compressed_slots(self, *given, **named):\n"
+        "        os.abort()\n"
+    )
+    code, said = done(tmp_path, "soak", "--impl", "deadly:Deadly", "--device", "cpu", "--cases", "40")
+    assert code == 1, said
+    lines = [json.loads(line) for line in (tmp_path / "dsv4-soak/soak.jsonl").read_text().splitlines()[1:]]
+    chunks = [line for line in lines if "chunk" in line]
+    assert [line["chunk"] for line in chunks] == list(range(len(chunks)))
+    counted = {name: sum(line["statuses"].get(name, 0) for line in chunks) for name in ("PASS", "CRASH", "NOT_RUN")}
+    assert counted["CRASH"] == sum("test" in line for line in lines) >= 3 and counted["NOT_RUN"] == 0
+    assert counted["PASS"] > 0 and 40 <= counted["PASS"] + counted["CRASH"] < 60
+    assert f"{counted['CRASH']:,} CRASH, {counted['PASS']:,} PASS" in said and f"{counted['CRASH']} failed" in said
+
+
 # Kills: Ctrl-C without a summary, or workers that live on.
 def test_ctrl_c_ends_with_the_summary(tmp_path: Path) -> None:
     process = start(tmp_path, "soak", "--device", "cpu", "--surface", "SlotMapping", "--cases", "1000000")
