@@ -44,15 +44,31 @@ def fixed_cases(test: str, requirement: str, surface: str) -> Iterator[Case]:
 def read_fixed(text: str, name: str) -> FixedCase:
     """The case of a file's ``text``. Raises BadInput naming the file if it is none that soak wrote."""
     try:
-        data: dict[str, Any] = json.loads(text)
+        data: Any = json.loads(text)
+        if not isinstance(data, dict):
+            raise BadInput("it holds no object")
         if data["format"] != FORMAT:
             raise BadInput(f"its format is {data['format']}, and this version reads {FORMAT}")
         return FixedCase(data["test"], data["requirement"], data["surface"], from_data(data["case"]))
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (json.JSONDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise BadInput(f"{name} is no file of a failed case ({what}); take one that soak kept.") from None
     except BadInput as error:
         raise BadInput(f"{name} cannot be read as a failed case: {error}") from None
+
+
+def file_of(case: str) -> str:
+    """The file of the fixed case with this id, if it is one from the folder that DSV4_FIXED_CASES names; else ""."""
+    return _files(os.environ.get(VARIABLE, "")).get(case, "")
+
+
+@cache
+def _files(folder: str) -> dict[str, str]:
+    from dsv4_conformance.cases.plan import case_id
+
+    paths = sorted(Path(folder).glob("*.json")) if folder else []
+    fixed = zip(paths, _added(folder), strict=True)
+    return {case_id(one.test, one.requirement, one.case): str(path) for path, one in fixed}
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from importlib import metadata
 
@@ -9,6 +10,7 @@ import pytest
 
 from dsv4_conformance import resources
 from dsv4_conformance.errors import ExitCode
+from dsv4_conformance.plugin.ending import INTERRUPTED
 
 PLUGIN = "dsv4_conformance.plugin"
 
@@ -32,5 +34,22 @@ def plugin_arguments() -> list[str]:
 def run_pytest(arguments: Iterable[str], plugins: Iterable[object] = ()) -> int:
     """pytest's exit code on the suites; its usage errors become bad input."""
     words = [*base_arguments(), *plugin_arguments(), *arguments, str(resources.suites_dir())]
-    code = int(pytest.main(words, plugins=list(plugins)))
+    stopped = _Stopped()
+    code = int(pytest.main(words, plugins=[*plugins, stopped]))
+    if stopped.early and code == pytest.ExitCode.INTERRUPTED:
+        print("dsv4-conformance: interrupted before any case was run.", file=sys.stderr)
+        return INTERRUPTED
     return int(ExitCode.BAD_INPUT) if code == pytest.ExitCode.USAGE_ERROR else code
+
+
+class _Stopped:
+    """Notes a Ctrl-C that comes while workers start: pytest then asks no plugin how the run ended, and its code for an
+    interrupted run is the one for bad input."""
+
+    def __init__(self) -> None:
+        self.early = False
+
+    @pytest.hookimpl
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Also called for pytest.exit, which refuses bad input."""
+        self.early = isinstance(excinfo.value, KeyboardInterrupt)

@@ -29,6 +29,7 @@ from dsv4_conformance.cli.options import (
     endpoint_words,
     given_words,
 )
+from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.options import DEFAULT_IMPL, DEFAULT_PROFILE, DEFAULT_RESULTS
 
 
@@ -66,6 +67,8 @@ def run(
     from dsv4_conformance.cli.guarded import guarded
     from dsv4_conformance.cli.pytest_run import run_pytest
 
+    if workers not in ("auto", "logical") and not workers.isdecimal():
+        raise BadInput(f"-n {workers!r} is no number of processes; give 0 or more, or auto.")
     options = {"impl": impl, "profile": profile, "seed": seed, "results": results, "device": device}
     words = [word for name, value in options.items() for word in (f"--dsv4-{name}", value)]
     words += ["-n", workers, "--dist", "worksteal"] if workers != "0" else []

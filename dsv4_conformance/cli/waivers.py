@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, date, datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,7 +92,7 @@ def add(
     if foreign := [name for name in cases if re.match(r"[A-Z]+-\d+-", name) and name.rpartition("-")[0] != requirement]:
         raise BadInput(f"--case {foreign[0]} is not of {requirement}; such a waiver would match nothing.")
     if journal is not None:
-        failed = _failed(journal, requirement)
+        failed = _failed(journal, requirement, implementation)
         cases += sorted(failed)
         statuses = sorted(set(failed.values()))
     if not cases:
@@ -165,13 +166,24 @@ def _free_name(before: str, wanted: str) -> str:
     return next(name for name in names if f'id = "{name}"' not in before)
 
 
-def _failed(journal: Path, requirement: str) -> dict[str, str]:
+def _failed(journal: Path, requirement: str, implementation: str) -> dict[str, str]:
+    """Case -> status of what can be waived. Raises BadInput if the run is of another implementation."""
     from dsv4_conformance.plugin.journal import read_journal
+    from dsv4_conformance.report.gathering import journal_path
     from dsv4_conformance.status import Status
 
+    found = read_journal(journal_path(journal))
+    adapter = str(found.header.implementation.identity.get("name"))
+    if not fnmatchcase(adapter, implementation):
+        raise BadInput(
+            f"{journal} is a run of {adapter!r}, and the waiver, for {implementation!r}, would match nothing in "
+            "such a run; give --implementation as the journal has it, or another journal."
+        )
     coverable = (Status.FAIL, Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY)
-    results = [r for r in read_journal(journal).results if r.requirement == requirement and r.status in coverable]
-    return {result.case_id: str(result.status) for result in results}
+    failed = {r.case_id: str(r.status) for r in found.results if r.requirement == requirement and r.status in coverable}
+    if not failed:
+        raise BadInput(f"No case of {requirement} failed in {journal}; there is nothing to waive.")
+    return failed
 
 
 def _without_case(found: list[Waiver]) -> list[Waiver]:

@@ -22,6 +22,7 @@ from dsv4_conformance.plugin.keys import PLANNED
 from dsv4_conformance.plugin.outcome import Outcome, Quarantined, UnsupportedRequired
 from dsv4_conformance.plugin.process import Process
 from dsv4_conformance.plugin.results_folder import StartLog, unwritable
+from dsv4_conformance.plugin.torch_state import TorchState, restored, torch_state
 from dsv4_conformance.plugin.waivers import Waiver
 from dsv4_conformance.status import QUALIFYING, Status
 from dsv4_conformance.suite import ENDPOINT
@@ -43,6 +44,8 @@ class Executing:
         self._leave = 0
         self._log: sanitizer.Log | None = None
         self._mark: sanitizer.Mark | None = None
+        self._pid = os.getpid()
+        self._torch: TorchState | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -50,7 +53,7 @@ class Executing:
         planned = item.stash.get(PLANNED, None)
         if planned is None or planned.planned is None:
             return (yield)
-        self._session, self._leave = item.session, 0
+        self._session, self._leave, self._pid = item.session, 0, os.getpid()
         watchdog = self._process.watchdog
         try:
             self._log = sanitizer.log_here()
@@ -110,17 +113,21 @@ class Executing:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Decide the outcome in the phase that decides it, and shape pytest's report after it."""
+        if os.getpid() != self._pid:
+            os._exit(0)  # a copy that the case has forked, and that would tell of it, too
         report = yield
         planned = item.stash.get(PLANNED, None)
         if planned is None:
             return report
+        if call.when == "setup":
+            self._torch = torch_state()
         record = self._record_of(item) if call.when == "call" else item.stash.get(_RECORD, {})
         before = item.stash.get(_OUTCOME, None)
         decided = _decide(before, call, planned, record)
         if decided is None:
             return report
         if call.when == "call":
-            decided = self._sanitized(decided, record)
+            decided = self._as_it_was(self._sanitized(decided, record))
         waivers = self._process.settings.waivers
         status, reason, waiver = waivers.judge(self._waiver(item), decided.status, decided.reason)
         ended = decided.status if status is Status.WAIVED else None
@@ -133,6 +140,13 @@ class Executing:
         item.user_properties = _properties(payload)
         report.user_properties = list(item.user_properties)
         return report
+
+    def _as_it_was(self, decided: Outcome) -> Outcome:
+        """A case that changed what the process shares has failed, however right it was."""
+        if not (told := restored(self._torch)):
+            return decided
+        status = Status.FAIL if decided.status in QUALIFYING else decided.status
+        return replace(decided, status=status, reason=" ".join(filter(None, [decided.reason, told])))
 
     def _sanitized(self, decided: Outcome, record: dict[str, Any]) -> Outcome:
         """With what compute-sanitizer has found since the case began."""

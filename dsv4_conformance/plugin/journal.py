@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.jsonsafe import json_safe
-from dsv4_conformance.status import Status
+from dsv4_conformance.status import QUALIFYING, Status
 
 SCHEMA = "dsv4-journal/1"
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -265,11 +265,22 @@ def read_journal(path: Path | str) -> Journal:
         if footer is not None or isinstance(line, Header):
             raise BadInput(f"The journal {path} goes on after its end at line {number}; it holds more than one run.")
         if isinstance(line, Result):
-            results.pop(line.nodeid, None)
+            earlier = results.pop(line.nodeid, None)
+            if earlier is not None:
+                refuse_second(path, number, line, earlier.status in QUALIFYING)
             results[line.nodeid] = line
         elif isinstance(line, Footer):
             footer = line
     return Journal(header, list(results.values()), footer, torn)
+
+
+def refuse_second(path: Path, number: int, line: Result, earlier_good: bool) -> None:
+    """Raise BadInput for a second result of a case, unless it takes a good one back: a run writes no other."""
+    if not earlier_good or line.status in QUALIFYING:
+        raise BadInput(
+            f"The journal {path} has a second result of {line.case_id} at line {number}, which no run writes; take the "
+            "journal as it was written."
+        )
 
 
 def _objects(path: Path, content: bytes) -> tuple[list[tuple[int, Any]], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,8 +76,14 @@ class Options:
     """Whether any option was given at all: then the user means a conformance run, whatever is collected."""
 
     def reproducer(self, case_id: str) -> str:
-        """The command that re-runs one case the way this run ran it, default words left out."""
-        words = [f"dsv4-conformance repro {case_id}"]
+        """The command that re-runs one case the way this run ran it, default words left out.
+
+        A case that a file of DSV4_FIXED_CASES adds is named by its file: without the variable its id is unknown.
+        """
+        from dsv4_conformance.cases.fixed import file_of
+
+        file = file_of(case_id)
+        words = [f"dsv4-conformance repro {shlex.quote(file) if file else case_id}"]
         words += [f"--impl {self.impl}"] if self.impl != DEFAULT_IMPL else []
         words += [f"--profile {self.profile}"] if self.profile != DEFAULT_PROFILE else []
         words += [f"--seed {self.seed}"] if self.seed else []

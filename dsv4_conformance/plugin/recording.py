@@ -116,13 +116,23 @@ class Recording:
         """Keep a case's outcome; write it when the case is over, which for a crash is as soon as it is known."""
         payload: dict[str, Any] | None = getattr(report, "dsv4", None)
         if payload is not None:
-            self._latest[report.nodeid] = payload
+            if report.nodeid not in self._results:
+                self._latest[report.nodeid] = payload
             self._obey(payload)
         elif report.failed and report.nodeid not in self._plan:
             self._others_failed = True
         yield
         if report.when == "teardown" and report.nodeid in self._latest and report.nodeid not in self._kept:
-            self._write(self._latest[report.nodeid])
+            if report.nodeid in self._results:
+                self._repeated(report.nodeid)
+            else:
+                self._write(self._latest[report.nodeid])
+
+    def _repeated(self, nodeid: str) -> None:
+        """A case that ran more than once, as under a plugin that repeats failures, is judged by its first result."""
+        told = f"{self._plan[nodeid].case_id} ran more than once, and its first result counts."
+        if told not in self._problems:
+            self._problems = [*self._problems, told]
 
     def _obey(self, payload: dict[str, Any]) -> None:
         """Stop at once if the input is at fault: every further case would only say so again."""

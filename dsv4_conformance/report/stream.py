@@ -15,9 +15,21 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dsv4_conformance.errors import BadInput
-from dsv4_conformance.plugin.journal import SCHEMA, SURROGATE, Footer, Header, Line, PlanEntry, Result, Start, coding
+from dsv4_conformance.plugin.journal import (
+    SCHEMA,
+    SURROGATE,
+    Footer,
+    Header,
+    Line,
+    PlanEntry,
+    Result,
+    Start,
+    coding,
+    refuse_second,
+)
 from dsv4_conformance.plugin.jsonsafe import json_safe
-from dsv4_conformance.status import Status
+from dsv4_conformance.plugin.options import Options
+from dsv4_conformance.status import QUALIFYING, Status
 
 _LINE: TypeAdapter[Header | Start | Result | Footer] = TypeAdapter(Line)
 _ENTRY = TypeAdapter(PlanEntry)
@@ -67,11 +79,13 @@ class JournalFile:
             if isinstance(line, Result) and number not in self._replaced:
                 yield line
         if self.missing:
+            run = Options(impl=self.header.implementation.requested, profile=self.header.profile, seed=self.header.seed)
             for entry in self.plan():
                 if _digest(entry.nodeid) not in self._have:
-                    yield _gap(entry)
+                    yield _gap(entry, run.reproducer(entry.case_id))
 
     def _index(self) -> None:
+        bad: set[int] = set()
         for number, line in self._parsed():
             if self.footer is not None or isinstance(line, Header):
                 raise BadInput(
@@ -80,7 +94,10 @@ class JournalFile:
             if isinstance(line, Result):
                 place = _digest(line.nodeid)
                 if place in self._have:
+                    refuse_second(self.path, number, line, place not in bad)
                     self._replaced.add(self._have[place])
+                if line.status not in QUALIFYING:
+                    bad.add(place)
                 self._have[place] = number
             elif isinstance(line, Footer):
                 self.footer = line
@@ -158,7 +175,7 @@ def _digest(nodeid: str) -> int:
     return int.from_bytes(hashlib.blake2b(nodeid.encode("utf-8", "replace"), digest_size=8).digest())
 
 
-def _gap(entry: PlanEntry) -> Result:
+def _gap(entry: PlanEntry, reproducer: str) -> Result:
     return Result(
         case_id=entry.case_id,
         requirement=entry.requirement,
@@ -169,7 +186,7 @@ def _gap(entry: PlanEntry) -> Result:
         record={},
         duration_s=0.0,
         worker="",
-        reproducer=f"dsv4-conformance repro {entry.case_id}",
+        reproducer=reproducer,
     )
 
 

@@ -57,9 +57,9 @@ def call(who: str, function: Callable[..., Any], *given: Any, writes: tuple[int,
     ]
     try:
         result = function(*given, **named)
-    except (torch.OutOfMemoryError, MemoryError):
+    except (torch.OutOfMemoryError, MemoryError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except BaseException as error:  # SystemExit, pytest's skip, or one of its own: all are the adapter's
         raise ConformanceFailure(f"{who} raised {summary_of(error)}") from error
     for fingerprint in prints:
         fingerprint.check(who)
@@ -70,11 +70,11 @@ def refusal(who: str, function: Callable[..., Any], *given: Any, **named: Any) -
     """The sentence with which ``function`` refuses bad input; ConformanceFailure if it takes it, or fails otherwise."""
     try:
         function(*given, **named)
-    except (torch.OutOfMemoryError, MemoryError):
+    except (torch.OutOfMemoryError, MemoryError, KeyboardInterrupt):
         raise
     except (BadInput, ValueError, AssertionError) as error:
         return str(error)
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except BaseException as error:  # SystemExit, pytest's skip, or one of its own: all are the adapter's
         raise ConformanceFailure(f"{who} must refuse this input and raised {summary_of(error)}") from error
     raise ConformanceFailure(f"{who} took an input that it must refuse.")
 

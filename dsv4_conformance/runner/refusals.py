@@ -21,10 +21,14 @@ def answer_or_refusal(subject: Subject, call: Call) -> Outputs | str:
         result = method(call)
         if call.q.is_cuda:
             torch.cuda.synchronize()
-    except (torch.OutOfMemoryError, MemoryError):
+    except (torch.OutOfMemoryError, MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:
         if "cuda error" in str(error).lower():
             raise ConformanceFailure(f"{surface}: the call was taken, and ended in: {text_of(error)[:200]}") from error
         return text_of(error) or type(error).__name__
+    except BaseException as error:  # it would end the process, or a test
+        raise ConformanceFailure(
+            f"{surface}: the call ended in {type(error).__name__}, which is no refusal."
+        ) from error
     return returned(call, convention_of(subject.implementation, surface), result)

@@ -27,9 +27,9 @@ class Session:
                 torch.set_num_threads(1)
         try:
             self.implementation = implementation(device)
-        except BadInput:
+        except (BadInput, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except BaseException as error:
             told = raised(f"Adapter {implementation.identity.name!r}", error)
             raise BadInput(f"{told.rstrip('.')}, when it was constructed; mend its __init__.") from error
 

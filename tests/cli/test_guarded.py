@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -110,3 +111,60 @@ def wait_for(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+SLOW = ADAPTERS + "import time\nclass Slow(Exits):\n    def prefill(self, call):\n        time.sleep(600)\n"
+
+
+def start(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    """A run of cases that take long, in a process group of its own."""
+    (folder / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "dsv4_conformance.cli", "run", "--profile", "smoke", "--impl", "slow:Slow", *words]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    return subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, **quiet)  # type: ignore[call-overload, no-any-return]
+
+
+# Kills: a SIGINT for the command alone that nobody hears, and one for the whole group that is heard twice.
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_an_interrupt_ends_the_run_with_its_summary(tmp_path: Path, whole_group: bool) -> None:
+    process = start(tmp_path)
+    wait_for(lambda: list(tmp_path.glob("dsv4-results/workers/*")))
+    (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in said, said
+    assert (tmp_path / "dsv4-results/journal.jsonl").read_text().splitlines()[-1].startswith('{"kind":"footer"')
+
+
+# Kills: the code of bad input for a run that was interrupted while its workers started.
+def test_an_interrupt_before_the_first_case_is_one(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(
+        "import pytest\n@pytest.hookimpl(trylast=True)\ndef pytest_sessionstart():\n    raise KeyboardInterrupt\n"
+    )
+    process = start(tmp_path, "--", "-p", "plugin")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted before any case was run" in said, said
+
+
+# Kills: a refused run that leaves a junit.xml without a test, which is green.
+@pytest.mark.parametrize("earlier", ["<testsuite tests='7'/>", None])
+def test_a_refused_run_leaves_junit_as_it_was(
+    tmp_path: Path, earlier: str | None, smoke_run: tuple[Done, Path]
+) -> None:
+    shutil.copytree(smoke_run[1] / "here", tmp_path / "dsv4-results")
+    junit = tmp_path / "dsv4-results/junit.xml"
+    junit.unlink()
+    if earlier is not None:
+        junit.write_text(earlier)
+    command = [sys.executable, "-m", "dsv4_conformance.cli", "run", "--profile", "smoke", "--resume", "--seed", "5"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "seed" in done.stdout + done.stderr, done.stdout
+    assert (junit.read_text() if junit.exists() else None) == earlier
+
+
+@pytest.mark.parametrize("workers", ["-3", "foo", "1.5"])
+def test_a_number_of_processes_that_is_none_is_refused(tmp_path: Path, workers: str) -> None:
+    command = [sys.executable, "-m", "dsv4_conformance.cli", "run", "-n", workers]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "is no number of processes" in done.stderr and done.stderr.count("\n") == 1

@@ -15,6 +15,8 @@ from tests.plugin.test_journal import HEADER, result
 TODAY = datetime.now(UTC).date()
 GIVEN = ["--implementation", "Mine", "--issue", "https://example.com/issues/7", "--owner", 'Ada "A" Lovelace']
 
+MINE = {**HEADER, "implementation": {**HEADER["implementation"], "identity": {"name": "Mine"}}}
+
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     with pytest.raises(SystemExit) as ended:
@@ -45,7 +47,7 @@ def test_added_waivers_are_read_back(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_failed_cases_of_a_run_are_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = tmp_path / "journal.jsonl"
-    lines = [HEADER, result(0, "FAIL"), result(1), result(2, "CRASH")]
+    lines = [MINE, result(0, "FAIL"), result(1), result(2, "CRASH")]
     journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
     file = str(tmp_path / "w.toml")
     words = ["--requirement", "INV-01", *GIVEN, "--journal", str(journal), "--waivers", file]
@@ -53,6 +55,25 @@ def test_failed_cases_of_a_run_are_taken_over(tmp_path: Path, capsys: pytest.Cap
     (made,) = read_waivers(Path(file), load_registry(), TODAY)
     assert made.selector.cases == ["INV-01-0", "INV-01-2"]
     assert set(made.selector.statuses) == {Status.FAIL, Status.CRASH}
+
+
+# Kills: a waiver for an implementation that the run is not of, or for what did not fail in it.
+def test_a_run_of_another_implementation_gives_no_waiver(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").mkdir()
+    lines = [MINE, result(0, "FAIL")]
+    (tmp_path / "run/journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given = [*GIVEN, "--journal", str(tmp_path / "run"), "--waivers", str(tmp_path / "w.toml")]
+    other = ["another" if word == adapter() else word for word in given]
+    code, told = command(capsys, "add", "--requirement", "INV-01", *other)
+    assert code == 2 and "the waiver, for 'another', would match nothing" in told
+    code, told = command(capsys, "add", "--requirement", "INV-02", *given)
+    assert code == 2 and "No case of INV-02 failed" in told
+    assert command(capsys, "add", "--requirement", "INV-01", *given)[0] == 0
+
+
+def adapter() -> str:
+    """The implementation that the waivers of these tests are for."""
+    return GIVEN[GIVEN.index("--implementation") + 1]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,28 @@ class WrongAndDead(DeadLater):
         return row + 1 if row == 2 else row
 
 
+class Forks(Faulty):
+    '''In rows 2 and 4 a copy of the process goes on beside it; in row 4 it finds something else.'''
+
+    def unpack(self, row, slots):
+        import os, time
+        if row in (2, 4):
+            if os.fork() == 0:
+                return row + row // 4
+            time.sleep(0.5)
+        return row
+
+
+class Flaky(Faulty):
+    '''Wrong in row 2, the first time.'''
+
+    tried = 0
+
+    def unpack(self, row, slots):
+        Flaky.tried += row == 2
+        return row + (row == 2 and Flaky.tried == 1)
+
+
 class Unmakeable(Faulty):
     def __init__(self, device):
         FAULTS["segfault"].act()
@@ -116,6 +138,65 @@ def test_each_fault_is_charged_to_its_own_case(project: Project, workers: str) -
     lines = (ran.results / "journal.jsonl").read_text().splitlines()
     assert len(lines) == 1 + len(told) + 1  # nothing is told twice
     assert sorted(junit(project)) == sorted((r.case_id, str(r.status)) for r in told)
+
+
+# Kills: a case that a copy of its process has told of as well, whichever of them comes last.
+@WORKERS
+def test_copies_that_a_case_leaves_tell_nothing(project: Project, workers: str) -> None:
+    made(project, 5)
+    ran = project.run("-n", workers, "--dsv4-profile", "faults", "--junitxml", "junit.xml", impl="Forks")
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.statuses["INV-01"] == [Status.PASS] * 5 and len(junit(project)) == 5
+    assert len((ran.results / "journal.jsonl").read_text().splitlines()) == 1 + 5 + 1
+
+
+REPEATED = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    for _ in range(1 + ("n2" in item.name)):
+        runtestprotocol(item, nextitem=nextitem)
+    return True
+"""
+
+
+# Kills: a failure that a plugin repeats until it passes.
+def test_the_first_result_of_a_repeated_case_counts(project: Project) -> None:
+    made(project, 3)
+    project.write("conftest.py", (project.folder / "conftest.py").read_text() + REPEATED)
+    ran = project.run("-n", "1", "--dsv4-profile", "faults", impl="Flaky")
+    assert ran.code == 1, ran.out + ran.err
+    assert ran.statuses["INV-01"] == [Status.PASS, Status.FAIL, Status.PASS]
+    assert ran.journal.footer is not None and "ran more than once" in ran.journal.footer.problems[0]
+
+
+TORCH = """
+import torch
+from adapters import Faulty
+
+
+class Converts(Faulty):
+    def unpack(self, row, slots):
+        assert torch.get_default_dtype() is torch.float32 and torch.get_default_device().type == "cpu"
+        if row == 2:
+            torch.set_default_dtype(torch.float64)
+        if row == 4:
+            torch.set_default_device("meta")
+        return row
+"""
+
+
+# Kills: a default that one case leaves behind and every later one fails by.
+@WORKERS
+def test_what_a_case_does_to_torch_is_its_own_failure(project: Project, workers: str) -> None:
+    made(project, 5)
+    project.write("converts.py", TORCH)
+    words = ("-n", workers, "--dsv4-profile", "faults", "--dsv4-impl", "converts:Converts")
+    ran = project.run(*words, impl=None)
+    passed, failed = Status.PASS, Status.FAIL
+    assert ran.statuses["INV-01"] == [passed, failed, passed, failed, passed], ran.out
+    told = " ".join(result.reason for result in ran.journal.results if result.status is failed)
+    assert "default dtype at torch.float64" in told and "default device at meta" in told
 
 
 @WORKERS

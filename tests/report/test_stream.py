@@ -26,11 +26,23 @@ def test_the_last_line_of_a_case_counts(tmp_path: Path) -> None:
     assert journal.repeated == 1
 
 
+# Kills: a failure that a line behind or before it hides, a line that stands there twice.
+@pytest.mark.parametrize("pair", [("FAIL", "PASS"), ("PASS", "PASS"), ("FAIL", "FAIL"), ("CRASH", "WARN")])
+def test_a_second_result_that_takes_nothing_back_is_refused(tmp_path: Path, pair: tuple[str, str]) -> None:
+    twice = [ONE.model_copy(update={"status": Status(status)}) for status in pair]
+    path = write(tmp_path / "j.jsonl", [twice[0], TWO, twice[1]], planned=[ONE, TWO])
+    for read in (JournalFile, read_journal):
+        with pytest.raises(BadInput, match="has a second result of INV-01-00000001 at line 4"):
+            read(path)
+
+
 # Kills: a gap that is not told, or told of a case that has a result.
 def test_gaps_come_last_as_not_run(tmp_path: Path) -> None:
     journal = JournalFile(write(tmp_path / "j.jsonl", [TWO], planned=[ONE, TWO, THREE], end=False))
     told = [(found.case_id, found.status) for found in journal.results()]
     assert told == [("INV-02-00000002", "PASS"), ("INV-01-00000001", "NOT_RUN"), ("INV-03-00000003", "NOT_RUN")]
+    requested = journal.header.implementation.requested
+    assert list(journal.results())[1].reproducer == f"dsv4-conformance repro INV-01-00000001 --impl {requested}"
     assert (journal.planned, journal.missing, journal.unplanned, journal.footer) == (3, 2, 0, None)
 
 

@@ -87,7 +87,21 @@ def raising(error: BaseException) -> Any:
 
 # Kills: an exception of the adapter that ends the run, or that loses its kind and words; Ctrl-C and lack of memory that
 # are laid to the adapter.
-@pytest.mark.parametrize("error", [ValueError("no\nsuch page"), BadInput("too long."), SystemExit(3), GeneratorExit()])
+class Own(BaseException):
+    """What an adapter may raise that is no Exception."""
+
+
+RAISED = [
+    ValueError("no\nsuch page"),
+    BadInput("too long."),
+    SystemExit(3),
+    GeneratorExit(),
+    Own("mine"),
+    pytest.skip.Exception("x"),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_what_an_adapter_raises_is_its_failure(error: BaseException) -> None:
     with pytest.raises(ConformanceFailure, match=f"^mine raised {type(error).__name__}") as caught:
         call("mine", raising(error))

@@ -48,6 +48,9 @@ def test_a_planted_bug_is_found_shrunk_and_kept(tmp_path: Path) -> None:
     assert f"dsv4-conformance repro {path} --impl tests.miniatures:LastBlockLost --device cpu" in said
     again, told = done(tmp_path, "repro", path, *impl)
     assert again == 1 and "the last key" in told.lower(), told
+    (hint,) = {line.strip().removeprefix("re-run: ") for line in told.splitlines() if "dsv4-conformance repro" in line}
+    words = hint.split()[1:]
+    assert words[1].endswith(path) and done(tmp_path, *words)[0] == 1, hint
     right, told = done(tmp_path, "repro", path, "--device", "cpu")
     assert right == 0, told
 
