@@ -97,6 +97,13 @@ def _prefixes(surface: str, size: Size, seed: int) -> Iterator[Case]:
         )
 
 
+def _pieced(surface: str, size: Size, seed: int) -> Iterator[Case]:
+    """Two prompts of three pages and a token that have nothing in common, at each ratio."""
+    for index in range(10**9):
+        tokens = 3 * 256 + 1
+        yield PrefixCase(surface, (4, 128, 0)[index % 3], tokens, tokens, 0, seed=seed * 1_000_003 + index)
+
+
 def _far(surface: str, size: Size, seed: int) -> Iterator[Case]:
     """Pages of each size, for pools in which they lie beyond 2^31 bytes."""
     for index in range(10**9):
@@ -237,6 +244,7 @@ EXTENT_FAMILIES: dict[str, Callable[[str, Size, int], Iterator[Case]]] = {
     "formula_sizes": _formulas(SIZES),
     "planned_batches": _plans_of,
     "shared_prefixes": _prefixes,
+    "pieced_prompts": _pieced,
     "kv_far": _far,
     "slots": _slots,
     "combinations": _combinations,

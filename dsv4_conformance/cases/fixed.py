@@ -46,7 +46,7 @@ def read_fixed(text: str, name: str) -> FixedCase:
     try:
         data: Any = json.loads(text)
         if not isinstance(data, dict):
-            raise BadInput("it holds no object")
+            raise TypeError("it holds no object")
         if data["format"] != FORMAT:
             raise BadInput(f"its format is {data['format']}, and this version reads {FORMAT}")
         return FixedCase(data["test"], data["requirement"], data["surface"], from_data(data["case"]))

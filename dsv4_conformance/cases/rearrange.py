@@ -4,7 +4,7 @@ Every function takes a call and returns a new one; tensors that do not change ar
 topk_length unless said otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -92,9 +92,22 @@ def insert_holes(call: Call) -> Call:
     return rewrite_lists(call, rewrite, 2)
 
 
-def repeat_entries(call: Call) -> Call:
-    """Every entry twice in a row, lengths doubled."""
-    return rewrite_lists(call, lambda lists: lists.indices.repeat_interleave(2, dim=1), 2)
+def repeat_entries(call: Call, times: int = 2) -> Call:
+    """Every entry ``times`` times in a row, lengths multiplied."""
+    return rewrite_lists(call, lambda lists: lists.indices.repeat_interleave(times, dim=1), times)
+
+
+def with_lengths(call: Call, lengths: Callable[[str, int], Sequence[int]]) -> Call:
+    """The call with topk_length ``lengths(scope, groups)`` in every scope; lists are as wide as before."""
+
+    def given(name: str, groups: int) -> Tensor:
+        return torch.tensor(list(lengths(name, groups)), dtype=torch.int32, device=call.q.device)
+
+    if isinstance(call, PrefillCall):
+        return replace(call, topk_length=given("window", call.q.shape[0]))
+    window = replace(call.window, topk_length=given("window", call.q.shape[0]))
+    extra = call.extra and replace(call.extra, topk_length=given("extra", call.q.shape[0]))
+    return replace(call, window=window, extra=extra)
 
 
 def keep_entries(call: Call, keep: Callable[[Lists], Tensor]) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,11 @@ from dsv4_conformance.runner.subject import Subject
 FIRST, SECOND, AGAIN = 0, 1, 2
 DECODED = 2
 OTHER_IDS = 1 << 20
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens that two prompts have in common from the start."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 @dataclass
@@ -84,6 +90,14 @@ class PrefixRun:
         self.subject.expect(said == hit, f"lookup promised {said} tokens of a prompt and admit took {hit}.")
         self.prompts[sequence].held = hit
         return int(hit)
+
+    def hold(self, sequence: int, ids: tuple[int, ...]) -> None:
+        """Have a prompt of these ids computed, on rows that are nobody else's; it is not judged, and lives on."""
+        rows = torch.cat([prompt.x for prompt in self.prompts.values()])
+        self.prompts[sequence] = Prompt(ids, rows.flip(0)[: len(ids)])
+        held = int(self.session.admit(sequence, ids))
+        self.prompts[sequence].held = held
+        self.advance(sequence, len(ids) - held, "prefill", judge=False)
 
     def run(self, sequence: int, decoded: int = DECODED, judge: bool = True) -> None:
         """Compute the rest of an admitted prompt, then ``decoded`` tokens; judge every row."""

@@ -15,6 +15,9 @@ from dsv4_conformance.numerics.truth import Truth
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import ATTENTION, requirement
 
+WIDEST_TRIPLED = 640
+"""Lists up to this width are tripled: what stands at a block's edge shows in them, and wider ones cost more."""
+
 
 @requirement("INV-01", on=ATTENTION, cases="core")
 def test_output_lse_and_max_logits_follow_the_formula(subject: Subject, case: AttentionCase) -> None:
@@ -73,10 +76,13 @@ def test_single_key_of_a_very_low_or_high_logit_is_returned(subject: Subject, ca
 
 @requirement("INV-10", on=ATTENTION, cases="clean_lists")
 def test_repeating_every_index_shifts_lse_by_ln_2(subject: Subject, case: AttentionCase) -> None:
-    """INV-10: every index twice leaves the sink-free output unchanged and adds ln 2 to lse."""
+    """INV-10: every index twice leaves the sink-free output unchanged and adds ln 2 to lse; three times, so that some
+    stand on both sides of each 64th place, ln 3."""
     call = replace(subject.build(case), sink=None)
     truth = subject.truth(call)
     subject.judge(repeat_entries(call), Truth(repeated(truth.answer, 2), truth.budgets))
+    if max(shape.topk for shape in (case.window, case.extra) if shape is not None) <= WIDEST_TRIPLED:
+        subject.judge(repeat_entries(call, 3), Truth(repeated(truth.answer, 3), truth.budgets))
     subject.judge(subject.build(case))
 
 

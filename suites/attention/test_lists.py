@@ -6,10 +6,14 @@ from dataclasses import replace
 import torch
 
 from dsv4_conformance.cases.case import AttentionCase
-from dsv4_conformance.cases.rearrange import compact, holes_beyond, insert_holes
+from dsv4_conformance.cases.rearrange import compact, holes_beyond, insert_holes, rewrite_lists, with_lengths
 from dsv4_conformance.cases.repack import resurround
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import ATTENTION, requirement
+
+WIDTH = 200
+ENDS = (65, 1, 129, 64, 63, 193, 2, 128, 127, 192, 191)
+"""Lengths on either side of the edges of blocks of 64."""
 
 
 @requirement("INV-06", on=ATTENTION, cases="lonely")
@@ -53,6 +57,22 @@ def test_entries_beyond_the_length_have_no_effect(subject: Subject, case: Attent
     garbage = subject.judge(call)
     plain = subject.run(holes_beyond(call))
     subject.same_bits(garbage, plain, "between garbage and -1 beyond the length")
+
+
+@requirement("INV-14", on=ATTENTION, cases="clean_lists")
+def test_lengths_around_a_block_s_edge_are_kept(subject: Subject, case: AttentionCase) -> None:
+    """INV-14: lists of live keys, wider than three blocks of 64, that end on either side of each block's edge, in both
+    scopes, with other ends in the two."""
+    plain = compact(subject.build(case))
+    wide = rewrite_lists(plain, lambda lists: lists.indices.repeat(1, -(-WIDTH // lists.indices.shape[1]))[:, :WIDTH])
+    groups = wide.q.shape[0]
+    for turn in range(0, len(ENDS), groups):
+
+        def ends(scope: str, count: int, turn: int = turn) -> list[int]:
+            first = turn if scope == "window" else turn + 3
+            return [ENDS[(first + place) % len(ENDS)] for place in range(count)]
+
+        subject.judge(with_lengths(wide, ends))
 
 
 @requirement("INV-15", on=ATTENTION, cases="poisoned")

@@ -1,7 +1,7 @@
 """Prompts that begin alike: what a hit gives, what it must not share, and that there is one (INV-146 to INV-148)."""
 
 from dsv4_conformance.cases.extent_case import PrefixCase
-from dsv4_conformance.runner.prefixes import AGAIN, FIRST, SECOND, PrefixRun
+from dsv4_conformance.runner.prefixes import AGAIN, FIRST, OTHER_IDS, SECOND, PrefixRun, common
 from dsv4_conformance.runner.subject import Subject
 from dsv4_conformance.suite import requirement
 
@@ -46,6 +46,32 @@ def test_prompts_share_nothing_beyond_their_common_tokens(subject: Subject, case
             end = max(entry, first.index(slot)) * case.ratio + case.ratio
             subject.expect(end <= common, f"slot {slot} is shared and covers tokens to {end}; {common} are common.")
     subject.expect(len(set(second)) == len(second), "a sequence has two entries in one slot.")
+
+
+@requirement("INV-147", on=PREFIXES, cases="pieced_prompts")
+def test_a_prompt_pieced_together_hits_what_it_begins_with(subject: Subject, case: PrefixCase) -> None:
+    """INV-147: beside three prompts that the cache may hold, others are looked up: their pages put together anew, and
+    one of them with one token changed, at each of its places. A hit is no longer than what begins like one of the
+    three: whatever a page is known by, all tokens before it are part of that."""
+    run = PrefixRun(subject, case)
+    unit = run.granularity
+    first, second = (run.prompt(sequence) for sequence in (FIRST, SECOND))
+    third = first[:unit] + second[unit : 2 * unit] + tuple(range(2 * OTHER_IDS, 2 * OTHER_IDS + len(first)))
+    third = third[: len(first)]
+    held = {FIRST: first, SECOND: second, AGAIN: third}
+    for sequence, ids in held.items():
+        run.hold(sequence, ids)
+        if sequence != AGAIN:
+            run.session.finish(sequence)
+    ends = range(unit, len(first), unit)
+    asked = [one[:end] + other[end:] for end in ends for one in held.values() for other in held.values()]
+    asked += [(*first[:place], OTHER_IDS * 3, *first[place + 1 :]) for place in range(len(first))]
+    for ids in dict.fromkeys(asked):
+        found, begins = run.session.lookup(ids), max(common(ids, other) for other in held.values())
+        subject.expect(
+            isinstance(found, int) and found <= begins,
+            f"{found} tokens were found of a prompt that begins like a held one for {begins}.",
+        )
 
 
 @requirement("INV-148", on=PREFIXES, cases="shared_prefixes")

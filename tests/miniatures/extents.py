@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -11,11 +12,14 @@ from torch import Tensor
 
 from dsv4_conformance.implementations.api import AttentionConvention, Convention, FormatConvention, PrefillCall
 from dsv4_conformance.implementations.builtin import Builtin
-from dsv4_conformance.implementations.extent_api import PlannerSession
+from dsv4_conformance.implementations.extent_api import PlannerSession, PrefixSession
 from dsv4_conformance.mla.planner import Piece, Planner
+from dsv4_conformance.mla.prefix_cache import PrefixCache
+from dsv4_conformance.mla.sequences import PAGE
 from dsv4_conformance.oracle import kv_format
 from dsv4_conformance.oracle.kv_format import Form
 from dsv4_conformance.spec.kv_layout import E4M3FNUZ, PageLayout
+from dsv4_conformance.spec.weights import LayerSpec
 from tests.miniatures.base import Miniature
 
 
@@ -54,6 +58,61 @@ class LosesATokenPerChunk(Miniature):
 
     def open_planner(self, rows: int, ratios: Sequence[int]) -> PlannerSession:
         return cast("PlannerSession", _Overlapping(rows, ratios))
+
+
+class _Named(PrefixCache):
+    """A page is known by a part of what it should be known by: ``part`` of the tokens up to its end."""
+
+    part: Callable[[Sequence[int]], Sequence[int]]
+
+    def _names(self, ids: Sequence[int]) -> list[bytes]:
+        ends = range(PAGE, len(ids) + 1, PAGE)
+        return [repr((end, list(type(self).part(ids[:end])))).encode() for end in ends]
+
+    def _found(self, ids: Sequence[int]) -> list[bytes]:
+        names = self._names(ids[: max(len(ids) - 1, 0)])
+        return list(itertools.takewhile(lambda name: name in self._owners, names))
+
+    def _name_pages(self, number: int) -> None:
+        for name in self._names(self._ids[number]):
+            self._owners.setdefault(name, number)
+
+
+class _ByItself(_Named):
+    part = staticmethod(lambda ids: ids[-PAGE:])
+
+
+class _ByTheLastTwo(_Named):
+    part = staticmethod(lambda ids: ids[-2 * PAGE :])
+
+
+class _ByAllButOneToken(_Named):
+    part = staticmethod(lambda ids: [token for place, token in enumerate(ids) if place % PAGE != 100])
+
+
+class _Prefixes(Miniature):
+    cache: type[PrefixCache]
+
+    def open_prefix_cache(self, spec: LayerSpec) -> PrefixSession:
+        return cast("PrefixSession", self.cache(spec, self.device))
+
+
+class PagesKnownByThemselves(_Prefixes):
+    """A page is found by its own tokens and its place, whatever stood before it."""
+
+    cache = _ByItself
+
+
+class PagesKnownByTheLastTwo(_Prefixes):
+    """A page is found by its own tokens and those of the page before."""
+
+    cache = _ByTheLastTwo
+
+
+class PagesKnownButForAToken(_Prefixes):
+    """One token of each page is left out of what it is found by."""
+
+    cache = _ByAllButOneToken
 
 
 class OneKeyTooMany(Miniature):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from dsv4_conformance.faults import lists_and_rows
 from dsv4_conformance.implementations.api import DecodeCall, DecodeResult, PrefillCall, PrefillResult
-from tests.miniatures.base import Call, Miniature, keys_of, lists_of
+from tests.miniatures.base import Call, Miniature, keys_of, lists_of, with_lists
 
 
 @dataclass
@@ -152,6 +152,29 @@ class RepeatedIndexCountsOnce(Kernel):
         same = (lists[:, :, None] == lists[:, None, :]) & valid[:, None, :width]
         valid[:, :width] &= ~(same & earlier).any(-1)
         return keys.masked_fill(~valid[..., None], 0), valid
+
+
+class RepeatsAcrossABlockSEdgeCountOnce(Miniature):
+    """A block of 64 entries leaves out its first one where that is the last of the block before."""
+
+    def before(self, call: Call) -> Call:
+        def change(_: int, lists: Tensor, valid: Tensor) -> Tensor:
+            place = torch.arange(lists.shape[1])
+            again = (lists == lists.roll(1, 1)) & valid & (place % 64 == 0) & (place > 0)
+            return torch.where(again, -1, lists)
+
+        return with_lists(call, change)
+
+
+class LosesAKeyThatIsAloneInItsBlock(Miniature):
+    """The extra list's last entry is lost where it begins a block of 64."""
+
+    def before(self, call: Call) -> Call:
+        if not isinstance(call, DecodeCall) or call.extra is None or call.extra.topk_length is None:
+            return call
+        length = call.extra.topk_length
+        shorter = torch.where((length % 64 == 1) & (length > 1), length - 1, length)
+        return replace(call, extra=replace(call.extra, topk_length=shorter))
 
 
 class HoleEndsTheList(Kernel):

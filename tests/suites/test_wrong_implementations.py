@@ -41,6 +41,8 @@ KERNELS = {
     "SinkLimitsAreNotExact": ("INV-02", "INV-03"),
     "SinkInTheMaximum": ("INV-04",),
     "RepeatedIndexCountsOnce": ("INV-10",),
+    "RepeatsAcrossABlockSEdgeCountOnce": ("INV-10",),
+    "LosesAKeyThatIsAloneInItsBlock": ("INV-14",),
     "HoleEndsTheList": ("INV-11",),
     "MaximumOverTheBatch": ("INV-17",),
     "MaximumOverTheHeads": ("INV-51",),
