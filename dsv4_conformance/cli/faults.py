@@ -49,6 +49,7 @@ def faults(
         return ExitCode.QUALIFIES
     if not timeout > 0:
         raise BadInput(f"--timeout is {timeout:g}; give the seconds that a case may take.")
+    command.check_files(markdown, html)
     profile, count = "default" if full else "kill", command.processes(workers)
     matrix = command.try_all(selected, profile, count, timeout, Path(results).expanduser(), typer.echo, stop)
     if full:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsv4_conformance.cases.fixed import VARIABLE
 from dsv4_conformance.cli.options import Device, Impl, Timeout
 from dsv4_conformance.errors import BadInput, ExitCode
 from dsv4_conformance.plugin.options import DEFAULT_IMPL, read_seed
@@ -137,6 +138,8 @@ class _Told:
         shown = {file: f"FAIL {test}: {sentence[:400]}" for file, test, sentence in done.files}
         for file, line in shown.items():
             typer.echo(f"{line}\n  dsv4-conformance repro {self._log.folder / file} {self._words}")
+        if shown:
+            typer.echo(f"  each of these files can become a fixed case: {VARIABLE}=FOLDER (docs/soak.md)")
         if done.failed > len(shown):
             typer.echo(f"{done.failed - len(shown)} more cases of these tests failed, and are counted only.")
         typer.echo(f"{done.failed} failed")

@@ -128,6 +128,20 @@ def write_tables(matrix: Matrix, as_markdown: Path | None, as_html: Path | None)
                 raise BadInput(f"{path} cannot be written ({error.strerror}); name another file.") from None
 
 
+def check_files(*paths: Path | None) -> None:
+    """Raise BadInput for a file that could not be written when all trials are over."""
+    for path in paths:
+        if path is None:
+            continue
+        before = path.exists()
+        try:
+            path.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise BadInput(f"{path} cannot be written ({error.strerror}); name another file.") from None
+        if not before:
+            path.unlink()
+
+
 def listed(faults: Sequence[Fault], say: Callable[[str], None]) -> None:
     """A line per fault, and how the catalogue's entries are accounted for."""
     from dsv4_conformance.faults.accounting import entries

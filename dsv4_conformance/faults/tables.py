@@ -116,7 +116,7 @@ def html(matrix: Matrix, names: Sequence[str] = ()) -> str:
     rows = []
     for o in matrix.faults:
         cells = "".join(
-            f'<td class="{"m" if c == o.breaks else "k"}" title="{escape(c)}"></td>'
+            f'<td class="{"m" if c == o.breaks else "k"}" title="{escape(c)}">{"●" if c == o.breaks else "·"}</td>'
             if c in o.requirements
             else "<td></td>"
             for c in columns
@@ -132,6 +132,6 @@ def html(matrix: Matrix, names: Sequence[str] = ()) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Kill matrix</title><style>{style}</style>'
         f"<h1>Kill matrix, profile {escape(matrix.profile)}</h1><p><b>{escape(verdict(matrix))}</b></p>"
         f"<table>{facts}</table><h2>Suites</h2><table><tr><th>folder</th><th>rejects</th><th>only it rejects</th></tr>"
-        f"{told}</table><h2>Faults</h2><p>Dark: the requirement that the fault must break; light: others that fail.</p>"
+        f"{told}</table><h2>Faults</h2><p>●: the requirement that the fault must break; ·: others that fail.</p>"
         f"<table><tr><th>fault</th><th>public bug</th>{head}</tr>{''.join(rows)}</table></html>\n"
     )

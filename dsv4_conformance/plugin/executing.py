@@ -50,10 +50,11 @@ class Executing:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Note which case comes next, so that a crash is charged to it, and count its time."""
+        self._pid = os.getpid()
         planned = item.stash.get(PLANNED, None)
         if planned is None or planned.planned is None:
             return (yield)
-        self._session, self._leave, self._pid = item.session, 0, os.getpid()
+        self._session, self._leave = item.session, 0
         watchdog = self._process.watchdog
         try:
             self._log = sanitizer.log_here()

@@ -109,9 +109,10 @@ def _accuracy(gathered: Gathered) -> Iterator[str]:
 
 
 def _faults(faults: Sequence[FaultTable]) -> Iterator[str]:
+    if faults:
+        yield "## Faults\n"
     for given in faults:
         missed = [row for row in given.rows if row.caught is False]
-        yield "## Faults\n"
         gaps = "".join(f" **{markdown(gap)}**" for gap in given.gaps)
         remarks = "".join(f" {markdown(remark)}" for remark in given.remarks)
         count = f"{given.caught} of {len(given.rows)} re-created public bugs rejected ({markdown(given.source)})."

@@ -98,6 +98,15 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureF
     assert "name another folder" in capsys.readouterr().err
 
 
+# Kills: a table that cannot be written, told of when hours of trials are over.
+def test_a_file_that_cannot_be_written_is_refused_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsv4_conformance.faults.command.run", lambda *given: pytest.fail("trials were begun"))
+    assert command("--id", "S29", "--results", str(tmp_path), "--html", str(tmp_path / "no/k.html")) == 2
+    assert "k.html cannot be written" in capsys.readouterr().err
+
+
 def test_the_list_counts_what_is_modelled(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--list") == 0
     told = capsys.readouterr().out
