@@ -8,7 +8,7 @@ import pytest
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.plugin.leases import SILENCE_S, acquire, lease_folder, slots_per_gpu
-from tests.plugin.conftest import Project, environment
+from tests.plugin.conftest import Project, Ran, environment
 
 HOLDER = """
 import sys, time
@@ -181,19 +181,24 @@ def test_replaced_workers_share_the_gpus_that_are_left(gpu_project: Project) -> 
     assert set(seen(gpu_project).values()) == {"GPU-a"}
 
 
-def test_no_free_slot_stops_the_run_in_one_sentence(gpu_project: Project) -> None:
-    leases = gpu_project.folder / "leases"
+def beside_a_holder(project: Project, workers: str, wait_s: float) -> Ran:
+    """A run on a GPU whose first slot another process keeps."""
+    leases = project.folder / "leases"
     holder = Holder(leases, "GPU-a", 1)
     try:
-        ran = gpu_project.run(
-            *("-n", "1", "--dsv4-impl", "witness:Witness"),
+        return project.run(
+            *("-n", workers, "--dsv4-impl", "witness:Witness"),
             CUDA_VISIBLE_DEVICES="GPU-a",
             DSV4_LEASE_DIR=str(leases),
-            DSV4_LEASE_WAIT_S="0.1",
+            DSV4_LEASE_WAIT_S=str(wait_s),
             impl=None,
         )
     finally:
         holder.kill()
+
+
+def test_no_free_slot_stops_the_run_in_one_sentence(gpu_project: Project) -> None:
+    ran = beside_a_holder(gpu_project, "1", 0.1)
     assert ran.code == 2, ran.out + ran.err
     assert "STOPPED: All 1 slot(s) of each of 1 visible GPU(s) stayed taken" in ran.out
     assert "Traceback" not in ran.out
@@ -201,17 +206,7 @@ def test_no_free_slot_stops_the_run_in_one_sentence(gpu_project: Project) -> Non
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_long_wait_is_told(gpu_project: Project, workers: str) -> None:
-    leases = gpu_project.folder / "leases"
-    holder = Holder(leases, "GPU-a", 1)
-    try:
-        ran = gpu_project.run(
-            *("-n", workers, "--dsv4-impl", "witness:Witness"),
-            CUDA_VISIBLE_DEVICES="GPU-a",
-            DSV4_LEASE_DIR=str(leases),
-            DSV4_LEASE_WAIT_S=str(SILENCE_S + 0.5),
-            impl=None,
-        )
-    finally:
-        holder.kill()
+    ran = beside_a_holder(gpu_project, workers, SILENCE_S + 0.5)
     assert ran.code == 2, ran.out + ran.err
-    assert f"are taken by runs that share {leases}; waiting for one, up to 6 s." in ran.err
+    shared = gpu_project.folder / "leases"
+    assert f"are taken by runs that share {shared}; waiting for one, up to 6 s." in ran.err
