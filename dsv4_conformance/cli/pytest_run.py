@@ -51,5 +51,5 @@ class _Stopped:
 
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Also called for pytest.exit, which refuses bad input."""
-        self.early = isinstance(excinfo.value, KeyboardInterrupt)
+        """Also called for pytest's own reasons to stop, which are kinds of KeyboardInterrupt, and for pytest.exit."""
+        self.early = excinfo.type is KeyboardInterrupt

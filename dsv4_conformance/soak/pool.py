@@ -52,6 +52,11 @@ class _Chunk:
         """Whether a case failed that has been told of."""
         return any(self.statuses[status] for status in FAILURES)
 
+    def give_up(self) -> None:
+        """What is left is not run."""
+        self.statuses += Counter(NOT_RUN=len(self.left))
+        self.at = (self.number + 1) * CHUNK
+
     def judged(self, status: str, surface: str) -> None:
         """The next case is over."""
         self.at += 1
@@ -95,7 +100,8 @@ class Pool:
             under_way = [worker.chunk for worker in self._workers.values() if worker.chunk is not None]
             for chunk in [*self._begun, *(chunk for chunk in under_way if chunk.failed)]:
                 # Its failures are in the log: it must not be drawn again.
-                self._log.chunk_done(chunk.number, chunk.statuses + Counter(NOT_RUN=len(chunk.left)), chunk.surfaces)
+                chunk.give_up()
+                self._log.chunk_done(chunk.number, chunk.statuses, chunk.surfaces)
 
     @property
     def _enough(self) -> bool:
@@ -135,6 +141,8 @@ class Pool:
             elif late:
                 worker.process.kill()
                 del self._workers[place]
+                if worker.chunk is not None and worker.chunk.failed:
+                    self._begun.append(worker.chunk)
 
     def _take(self, place: int, message: tuple[Any, ...]) -> None:
         worker = self._workers[place]
@@ -199,6 +207,8 @@ class Pool:
             if worker.chunk is not None and not worker.over:
                 worker.chunk.judged(str(how.status), worker.case["surface"])
         if worker.chunk is not None:
+            if worker.case is None:  # before it began any of these: another process might do the same, for ever
+                worker.chunk.give_up()
             if worker.chunk.left:
                 self._begun.append(worker.chunk)
             else:

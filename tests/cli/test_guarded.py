@@ -31,6 +31,10 @@ class ExitsWhenAsked(Exits):
     def check_available(cls):
         os._exit(0)
 
+class Unmakeable(Exits):
+    def __init__(self, device):
+        raise ValueError("no such device")
+
 class Dies(Exits):
     @classmethod
     def check_available(cls):
@@ -71,6 +75,13 @@ def test_a_signal_is_named(tmp_path: Path) -> None:
 def test_bad_input_stays_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, "nosuch")
     assert done.returncode == 2 and "Traceback" not in done.stderr + done.stdout
+
+
+# Kills: a run that bad input stops at its first case, taken for one that Ctrl-C stopped.
+def test_a_run_that_is_stopped_is_not_interrupted(tmp_path: Path) -> None:
+    done = run(tmp_path, "adapters:Unmakeable")
+    assert done.returncode == 2 and "mend its __init__" in done.stdout, done.stdout
+    assert "interrupted" not in done.stdout + done.stderr
 
 
 # Kills: a run that goes on, holding its folder, when the command that was to watch it has been killed.
