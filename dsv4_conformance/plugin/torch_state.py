@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TorchState(NamedTuple):
-    """torch's default dtype and default device, as text."""
+    """torch's default dtype and default device."""
 
     dtype: object
     device: object
