@@ -1,11 +1,13 @@
 """What the user gets wrong is one sentence and exit code 2, with and without workers, and leaves no journal."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dsv4_conformance.status import Status
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import ROOT, Project, environment
 
 WORKERS = pytest.mark.parametrize("words", [(), ("-n", "1")], ids=["single", "xdist"])
 
@@ -102,3 +104,13 @@ def test_unwritable_is_found_out_before_any_case_runs(project: Project, tmp_path
     ran = project.run("--dsv4-results", "/proc/dsv4")
     assert ran.code == 2
     assert "The results folder /proc/dsv4 cannot be written" in ran.err and not ran.out.count("test_suite")
+
+
+def test_suites_without_the_plugin_say_so() -> None:
+    """Its fixtures would be missing from every test else."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites/sinks"]
+    variables = environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr.strip().startswith("ERROR: the plugin of dsv4-conformance is not loaded")
+    assert "-p dsv4_conformance.plugin" in done.stderr
