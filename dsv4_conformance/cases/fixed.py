@@ -18,6 +18,7 @@ from typing import Any
 
 from dsv4_conformance.cases.case import Case
 from dsv4_conformance.cases.codec import from_data
+from dsv4_conformance.cases.identity import case_id
 from dsv4_conformance.errors import BadInput
 
 VARIABLE = "DSV4_FIXED_CASES"
@@ -64,8 +65,6 @@ def file_of(case: str) -> str:
 
 @cache
 def _files(folder: str) -> dict[str, str]:
-    from dsv4_conformance.cases.plan import case_id
-
     paths = sorted(Path(folder).glob("*.json")) if folder else []
     fixed = zip(paths, _added(folder), strict=True)
     return {case_id(one.test, one.requirement, one.case): str(path) for path, one in fixed}

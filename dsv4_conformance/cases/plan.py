@@ -1,6 +1,5 @@
 """From a test and a profile to planned cases: data alone, the same list in every process."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -8,6 +7,7 @@ from itertools import islice
 from dsv4_conformance.cases.case import Case
 from dsv4_conformance.cases.families import family
 from dsv4_conformance.cases.fixed import fixed_cases
+from dsv4_conformance.cases.identity import case_id
 from dsv4_conformance.cases.profiles import Profile
 from dsv4_conformance.suite import TestSpec
 
@@ -25,12 +25,6 @@ class PlannedCase:
     def label(self) -> str:
         """The pytest parameter id: readable, unique, ends with the case id."""
         return f"{self.case.label()}-{self.case_id}"
-
-
-def case_id(test_name: str, requirement: str, case: Case) -> str:
-    """``INV-02-1a2b3c4d``: requirement and 32 bits of SHA-256 over test name, requirement and case."""
-    text = f"{test_name}\n{requirement}\n{case.canonical()}"
-    return f"{requirement}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def expand(spec: TestSpec, test_name: str, profile: Profile, seed: int) -> Iterator[PlannedCase]:

@@ -46,6 +46,9 @@ def report(
         typer.echo(line)
     typer.echo(f"report: {output / PAGE}")
     if submission:
-        typer.echo(f"submission: {output / MANIFEST}, sha256 {seal(output, gathered, matrices)}")
+        sealed = seal(output, gathered, matrices)
+        typer.echo(f"submission: {output / MANIFEST}, sha256 {sealed.sha256}")
+        for name in sealed.unsigned:
+            typer.echo(f"removed: {name}, which signed the manifest before this one; sign again")
     wrong = next((verdict for verdict in gathered.verdicts if not verdict.good), None)
     return ExitCode.QUALIFIES if wrong is None else wrong.code or ExitCode.FAILED

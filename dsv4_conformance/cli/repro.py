@@ -73,7 +73,7 @@ def repro(
 def _from_file(path: Path) -> str:
     """The id of the case in a file that soak kept; the files of its folder are fixed cases of this run."""
     from dsv4_conformance.cases.fixed import VARIABLE, read_fixed
-    from dsv4_conformance.cases.plan import case_id
+    from dsv4_conformance.cases.identity import case_id
 
     try:
         fixed = read_fixed(path.read_text(encoding="utf-8"), str(path))

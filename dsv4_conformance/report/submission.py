@@ -13,7 +13,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -81,8 +81,15 @@ def collect(folder: Path, journals: Sequence[Path], faults: Sequence[Path]) -> t
     return copies, matrices
 
 
-def seal(folder: Path, gathered: Gathered, faults: Sequence[Path]) -> str:
-    """Write the manifest of what lies in ``folder``; its SHA-256, which is what to sign."""
+class Sealed(NamedTuple):
+    """SHA-256 of a manifest, which is what to sign, and the signatures of the one before it, which are gone with it."""
+
+    sha256: str
+    unsigned: list[str]
+
+
+def seal(folder: Path, gathered: Gathered, faults: Sequence[Path]) -> Sealed:
+    """Write the manifest of what lies in ``folder``. Signatures beside it that are of another manifest are removed."""
     runs = [
         SubmittedRun(
             journal=journal.path.relative_to(folder).as_posix(),
@@ -103,8 +110,13 @@ def seal(folder: Path, gathered: Gathered, faults: Sequence[Path]) -> str:
         files={path: sha256(folder / path) for path in present(folder)},
     )
     text = json.dumps(manifest.model_dump(), indent=2, sort_keys=True) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
-    return hashlib.sha256(text.encode()).hexdigest()
+    file = folder / MANIFEST
+    same = file.is_file() and file.read_text(encoding="utf-8") == text
+    signatures = [] if same else sorted(folder.glob(f"{MANIFEST}.*"))
+    file.write_text(text, encoding="utf-8")
+    for signature in signatures:
+        signature.unlink()
+    return Sealed(hashlib.sha256(text.encode()).hexdigest(), [signature.name for signature in signatures])
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -13,7 +13,8 @@ from itertools import islice
 from dsv4_conformance.cases.case import AttentionCase, Case, FormatCase, PaddedCase, RankCase
 from dsv4_conformance.cases.draws import Draws
 from dsv4_conformance.cases.families import family
-from dsv4_conformance.cases.plan import PlannedCase, case_id
+from dsv4_conformance.cases.identity import case_id
+from dsv4_conformance.cases.plan import PlannedCase
 from dsv4_conformance.cases.profiles import Size
 from dsv4_conformance.cli.suite_functions import SuiteFunction
 from dsv4_conformance.errors import BadInput

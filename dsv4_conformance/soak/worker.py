@@ -107,7 +107,7 @@ class _Judge:
 
     def _shrunk(self, drawn: Drawn, judged: Judged) -> dict[str, Any]:
         from dsv4_conformance.cases.codec import to_data
-        from dsv4_conformance.cases.plan import case_id
+        from dsv4_conformance.cases.identity import case_id
         from dsv4_conformance.soak.shrink import shrink
 
         sentences = {drawn.planned.case.canonical(): judged.sentence}

@@ -9,7 +9,8 @@ import pytest
 from dsv4_conformance.cases import fixed
 from dsv4_conformance.cases.codec import from_data, to_data
 from dsv4_conformance.cases.families import FAMILIES, family
-from dsv4_conformance.cases.plan import case_id, expand
+from dsv4_conformance.cases.identity import case_id
+from dsv4_conformance.cases.plan import expand
 from dsv4_conformance.cases.profiles import get_profile
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.suite import TestSpec

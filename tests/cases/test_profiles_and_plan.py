@@ -12,7 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from dsv4_conformance.cases.families import family
-from dsv4_conformance.cases.plan import case_id, expand
+from dsv4_conformance.cases.identity import case_id
+from dsv4_conformance.cases.plan import expand
 from dsv4_conformance.cases.profiles import Profile, get_profile, load_profiles
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.suite import ATTENTION, TestSpec
