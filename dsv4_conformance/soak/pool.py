@@ -20,6 +20,8 @@ CHUNK = 20
 FAILURES = ("FAIL", "CRASH", "TIMEOUT", "OUT_OF_MEMORY", "HARNESS_ERROR")
 STARTING_S = 600.0
 """Seconds that a worker may take until it is ready."""
+DEATHS_BETWEEN = 3
+"""Workers that may end between cases, one after another with no case judged, before the soak ends too."""
 
 
 @dataclass
@@ -84,6 +86,7 @@ class Pool:
         self._workers: dict[int, _Worker] = {}
         self._next = 0
         self._begun: list[_Chunk] = []
+        self._between = 0
         self._kept: Counter[str] = Counter(test for _, test, _ in log.progress.files)
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
 
@@ -157,7 +160,7 @@ class Pool:
         elif what == "judged":
             assert worker.chunk is not None
             worker.chunk.judged(*told)
-            worker.over = True
+            worker.over, self._between = True, 0
         else:
             if what == "done":
                 self._done(worker)
@@ -209,9 +212,15 @@ class Pool:
         if worker.chunk is not None:
             if worker.case is None:  # before it began any of these: another process might do the same, for ever
                 worker.chunk.give_up()
+                self._between += 1
             if worker.chunk.left:
                 self._begun.append(worker.chunk)
             else:
                 self._done(worker)
+        if self._between >= DEATHS_BETWEEN:
+            raise BadInput(
+                f"{self._between} workers of the soak ended one after another before they could begin a case "
+                f"(exit code {worker.process.exitcode}); try `dsv4-conformance smoke` with this implementation."
+            )
         if not self._enough:
             self._start(place)
