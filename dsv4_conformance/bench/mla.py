@@ -17,8 +17,9 @@ from torch import Tensor
 from dsv4_conformance.cases.layer_inputs import layer_weights, rope_tables
 from dsv4_conformance.mla.backend import FlashKernels, Kernels
 from dsv4_conformance.mla.cuda_graph import Piece
-from dsv4_conformance.mla.layer import AttentionLayer, Run
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import DSV4Metadata
+from dsv4_conformance.mla.step import Run
 from dsv4_conformance.mla.topk import paged
 from dsv4_conformance.runner.timing import milliseconds
 from dsv4_conformance.spec.geometry import FLASH

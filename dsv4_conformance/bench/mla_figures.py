@@ -20,7 +20,8 @@ from dsv4_conformance.bench.mla import (
 )
 from dsv4_conformance.mla.backend import FlashKernels, TorchKernels, kernels_for
 from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
-from dsv4_conformance.mla.layer import AttentionLayer, Run
+from dsv4_conformance.mla.layer import AttentionLayer
+from dsv4_conformance.mla.step import Run
 
 CAPACITY = 1 << 20
 """Tokens that a captured page table can name."""

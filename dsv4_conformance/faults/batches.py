@@ -11,8 +11,9 @@ from torch import Tensor
 from dsv4_conformance.faults.fault import fault
 from dsv4_conformance.faults.layers import Layered, Stepping, patch
 from dsv4_conformance.faults.visibility import parts
-from dsv4_conformance.mla.layer import AttentionLayer, Run
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import DSV4Metadata
+from dsv4_conformance.mla.step import Run
 
 
 @fault("S23", breaks="INV-42")

@@ -16,8 +16,9 @@ from dsv4_conformance.implementations.state_api import StepBatch
 from dsv4_conformance.mla.attend import Attention
 from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
 from dsv4_conformance.mla.cuda_graph import DecodeGraph, PrefillGraph
-from dsv4_conformance.mla.layer import AttentionLayer, LayerOutput, NewTokens, Run
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import CLASSES, DSV4Metadata, Event
+from dsv4_conformance.mla.step import LayerOutput, NewTokens, Run
 
 
 class Stale(DSV4Metadata):

@@ -16,9 +16,10 @@ from dsv4_conformance.implementations.api import Convention
 from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.implementations.state_api import LayerConvention
 from dsv4_conformance.mla.kernels import kv_format
-from dsv4_conformance.mla.layer import AttentionLayer, LayerOutput, NewTokens, Run
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import DSV4Metadata
 from dsv4_conformance.mla.pools import KVPool
+from dsv4_conformance.mla.step import LayerOutput, NewTokens, Run
 
 
 @fault("S45", breaks="INV-60", on="KVPageFormat")

@@ -10,8 +10,9 @@ from torch import Tensor
 from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.implementations.sessions import LayerSession
 from dsv4_conformance.mla.attend import Attention
-from dsv4_conformance.mla.layer import AttentionLayer, Run
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import DSV4Metadata
+from dsv4_conformance.mla.step import Run
 from dsv4_conformance.spec.weights import LayerSpec
 
 

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from dsv4_conformance.faults.fault import fault
 from dsv4_conformance.faults.layers import Layered, Stepping, patch
-from dsv4_conformance.mla.layer import AttentionLayer, LayerOutput, NewTokens, Run
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import DSV4Metadata
 from dsv4_conformance.mla.sequences import LOOKBACK
+from dsv4_conformance.mla.step import LayerOutput, NewTokens, Run
 
 PAGE = 256
 

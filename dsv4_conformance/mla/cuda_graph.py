@@ -17,9 +17,10 @@ from torch import Tensor
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.mla.metadata import DSV4Metadata
+from dsv4_conformance.mla.step import LayerOutput, NewTokens, Run
 
 if TYPE_CHECKING:
-    from dsv4_conformance.mla.layer import AttentionLayer, LayerOutput, NewTokens, Run
+    from dsv4_conformance.mla.layer import AttentionLayer
 
 WARM_UPS = 2
 
@@ -108,8 +109,6 @@ class DecodeGraph:
 
     def replay(self, segments: Sequence[NewTokens]) -> LayerOutput:
         """One decode step of one token per segment; other rows belong to nobody."""
-        from dsv4_conformance.mla.layer import LayerOutput
-
         layer, static = self._static.layer, self._static
         static.check(segments)
         runs = layer.take(segments, "decode")
@@ -162,8 +161,6 @@ class PrefillGraph:
 
     def replay(self, segments: Sequence[NewTokens], path: str = "auto") -> LayerOutput:
         """Prefill the segments' tokens."""
-        from dsv4_conformance.mla.layer import LayerOutput
-
         layer, static = self._static.layer, self._static
         static.check(segments)
         chosen = layer.path("prefill", path, sum(len(segment.x) for segment in segments))

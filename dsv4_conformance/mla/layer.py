@@ -7,8 +7,7 @@ output projection). Full CUDA graphs capture all three, breakable ones capture t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,40 +21,9 @@ from dsv4_conformance.mla.metadata import DSV4Metadata, build_metadata
 from dsv4_conformance.mla.planner import Planner
 from dsv4_conformance.mla.projections import Projections
 from dsv4_conformance.mla.sequences import LOOKBACK, PADDING_ROW, Sequences
+from dsv4_conformance.mla.step import LayerOutput, NewTokens, Run
 from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
 from dsv4_conformance.spec.weights import LayerSpec
-
-
-class NewTokens(Protocol):
-    """New tokens of one sequence: ``x (n, hidden)``."""
-
-    @property
-    def sequence(self) -> int:
-        """Number of the sequence."""
-
-    @property
-    def x(self) -> Tensor:
-        """float32 or bf16 ``(n, hidden)``."""
-
-
-class LayerOutput(NamedTuple):
-    """As implementations.state_api.LayerResult: o and q ``(T, n_local, 512)``, out ``(T, hidden)``, selected."""
-
-    o: Tensor
-    out: Tensor
-    q: Tensor | None
-    selected: Tensor | None
-    path: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """Rows of one sequence in a step: compressor state row, position of the first token, tokens, sequence length."""
-
-    number: int
-    state_row: int
-    start: int
-    count: int
 
 
 class AttentionLayer:

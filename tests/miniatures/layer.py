@@ -18,11 +18,12 @@ from dsv4_conformance.mla import chunk_cache, combine, metadata
 from dsv4_conformance.mla.attend import Attention
 from dsv4_conformance.mla.chunk_cache import SparsePrefillChunkCache
 from dsv4_conformance.mla.heads import LocalSink
-from dsv4_conformance.mla.layer import AttentionLayer, LayerOutput, NewTokens
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import DSV4Metadata
 from dsv4_conformance.mla.norm import rms_norm
 from dsv4_conformance.mla.pools import KVPool
 from dsv4_conformance.mla.rope import apply_rope
+from dsv4_conformance.mla.step import LayerOutput, NewTokens
 from dsv4_conformance.mla.workspace import SparsePrefillWorkspace
 from dsv4_conformance.spec.weights import LayerSpec, RopeTables
 from tests.miniatures.base import Miniature

@@ -15,8 +15,9 @@ from dsv4_conformance.faults.layers import Stepping
 from dsv4_conformance.mla.attend import Attention
 from dsv4_conformance.mla.compressor import Compressor
 from dsv4_conformance.mla.cuda_graph import PrefillGraph
-from dsv4_conformance.mla.layer import AttentionLayer, Run
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.metadata import CLASSES, Change, DSV4Metadata, Event
+from dsv4_conformance.mla.step import Run
 from tests.miniatures.layer import Layered
 from tests.miniatures.state_metadata import _Reclassed
 

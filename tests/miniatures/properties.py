@@ -11,8 +11,9 @@ from torch import Tensor
 from dsv4_conformance.faults import kv_pages
 from dsv4_conformance.implementations.sessions import LayerSession
 from dsv4_conformance.mla.compressor import Compressor
-from dsv4_conformance.mla.layer import AttentionLayer, LayerOutput, NewTokens
+from dsv4_conformance.mla.layer import AttentionLayer
 from dsv4_conformance.mla.pools import KVPool
+from dsv4_conformance.mla.step import LayerOutput, NewTokens
 from dsv4_conformance.spec.weights import LayerSpec
 from tests.miniatures.base import Miniature
 
