@@ -57,18 +57,6 @@ def test_what_a_run_left_is_accepted(accepted: Path) -> None:
     assert refusals(accepted) == []
 
 
-def test_a_signature_goes_with_the_manifest_that_it_signed(accepted: Path) -> None:
-    """The same manifest keeps it; another one does not, and its name is told."""
-    signature = accepted / "submission.json.sig"
-    signature.write_text("signed")
-    gathered, matrices = gather([accepted / "journals/A-kernel.jsonl"]), [accepted / "faults/1-kill.json"]
-    assert seal(accepted, gathered, matrices).unsigned == []
-    assert signature.read_text() == "signed"
-    (accepted / "report.md").write_text("another")
-    assert seal(accepted, gathered, matrices).unsigned == ["submission.json.sig"]
-    assert not signature.exists()
-
-
 def edited(folder: Path, edit: Callable[[list[dict[str, Any]]], object], reseal: bool = True) -> Path:
     """Edit the journal's lines, then make footer, report and manifest anew, as a forger would."""
     path = folder / "journals/A-kernel.jsonl"

@@ -98,14 +98,14 @@ def test_cases_around_crashes_count(tmp_path: Path) -> None:
         "    def compressed_slots(self, *given, **named):\n"
         "        os.abort()\n"
     )
-    code, said = done(tmp_path, "soak", "--impl", "deadly:Deadly", "--device", "cpu", "--cases", "40")
+    code, said = done(tmp_path, "soak", "--impl", "deadly:Deadly", "--device", "cpu", "--cases", "20")
     assert code == 1, said
     lines = [json.loads(line) for line in (tmp_path / "dsv4-soak/soak.jsonl").read_text().splitlines()[1:]]
     chunks = [line for line in lines if "chunk" in line]
     assert [line["chunk"] for line in chunks] == list(range(len(chunks)))
     counted = {name: sum(line["statuses"].get(name, 0) for line in chunks) for name in ("PASS", "CRASH", "NOT_RUN")}
     assert counted["CRASH"] == sum("test" in line for line in lines) >= 3 and counted["NOT_RUN"] == 0
-    assert counted["PASS"] > 0 and 40 <= counted["PASS"] + counted["CRASH"] < 60
+    assert counted["PASS"] > 0 and 20 <= counted["PASS"] + counted["CRASH"] < 40
     assert f"{counted['CRASH']:,} CRASH, {counted['PASS']:,} PASS" in said and f"{counted['CRASH']} failed" in said
 
 
