@@ -55,7 +55,9 @@ def _model(word: str) -> tuple[Geometry, list[str]]:
     if word in GEOMETRIES or not os.path.exists(word):
         return resolve(word), []
     path = config_json.locate(word)
-    return read_config(config_json.load(path), path.resolve().parent.name)
+    # A model's folder has its name; a file of another name was named for what it is.
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return read_config(config_json.load(path), name)
 
 
 def _device(word: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsv4_conformance.errors import ExitCode
+from dsv4_conformance.errors import BadInput, ExitCode
 
 
 def report(
@@ -40,6 +40,11 @@ def report(
     if submission:
         paths, matrices = collect(output, paths, matrices)
         gathered, tables = gather(paths), [read_faults(path) for path in matrices]
+    elif (output / MANIFEST).is_file():
+        raise BadInput(
+            f"{output} holds a submission, whose files must stay as they are; name another folder with -o, or make it "
+            "anew with --submission."
+        )
     written = write(output, files(gathered, [*tables, *of_journals(gathered)]))
     remove_other_badges(output, written)
     for line in verdict_lines(gathered):

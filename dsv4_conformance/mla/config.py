@@ -110,7 +110,8 @@ def sparse_prefill(kernels: Kernels, deployment: Deployment, said: checks.Switch
         obstacles.insert(0, f"context parallelism (cp {deployment.cp}) spreads a request's rows over ranks")
     if obstacles:
         reason = " and ".join(obstacles)
-        return Choice(False, reason, (f"{SPARSE_PREFILL_SWITCH} is set to false: {reason}.",))
+        off = f"{SPARSE_PREFILL_SWITCH} is not followed" if said == "on" else f"{SPARSE_PREFILL_SWITCH} counts as off"
+        return Choice(False, reason, (f"{off}: {reason}.",))
     how = "the default" if said == "unset" else f"{SPARSE_PREFILL_SWITCH} switches it on"
     return Choice(True, how)
 

@@ -8,11 +8,15 @@ from dsv4_conformance.plugin.ending import Ending
 from dsv4_conformance.plugin.journal import Header, Journal, Result
 from dsv4_conformance.report import escaping
 from dsv4_conformance.report.evidence import contradictions
-from dsv4_conformance.report.terminal import HEADINGS, paragraphs, rows
+from dsv4_conformance.report.terminal import HEADINGS, paragraphs, rows, weak
 from dsv4_conformance.status import QUALIFYING, Status
 
 SHOWN = 50
 """Failures listed case by case."""
+LEGEND = (
+    "worst: largest error in budgets (limit 1); margin: how far the least rejected known mistake is off; "
+    "fail: all that is wrong, such as CRASH, which is no check."
+)
 PACKAGES = ("torch", "sgl-flash-mla", "pytest", "pytest-xdist")
 """Versions worth a line; the journal has all."""
 
@@ -77,8 +81,10 @@ def markdown(journal: Journal) -> str:
     out += ["| | |", "|---|---|", *(f"| {name} | {_cell(value)} |" for name, value in facts), ""]
     titles = ["requirement", "title", *HEADINGS[2:]]
     out += [f"| {' | '.join(titles)} |", f"|{'---|' * 2}{'---:|' * (len(titles) - 2)}"]
-    out += [f"| {' | '.join(map(_cell, row.cells()))} |" for row in rows(journal)]
-    out += ["", "worst: largest error in budgets (limit 1); margin: how far the least rejected known mistake is off."]
+    found = rows(journal)
+    out += [f"| {' | '.join(map(_cell, row.cells()))} |" for row in found]
+    out += ["", LEGEND]
+    out += ["", weak(found)] if weak(found) else []
     out += [text for told in paragraphs(journal.results) for text in ("", _cell(told))]
     wrong = [result for result in journal.results if result.status not in QUALIFYING]
     out += ["", f"### Failures ({len(wrong)})", "", *map(_failure, wrong[:SHOWN])] if wrong else []

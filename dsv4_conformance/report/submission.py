@@ -112,7 +112,7 @@ def seal(folder: Path, gathered: Gathered, faults: Sequence[Path]) -> Sealed:
     text = json.dumps(manifest.model_dump(), indent=2, sort_keys=True) + "\n"
     file = folder / MANIFEST
     same = file.is_file() and file.read_text(encoding="utf-8") == text
-    signatures = [] if same else sorted(folder.glob(f"{MANIFEST}.*"))
+    signatures = [] if same else sorted(path for path in folder.glob(f"{MANIFEST}.*") if path.is_file())
     file.write_text(text, encoding="utf-8")
     for signature in signatures:
         signature.unlink()

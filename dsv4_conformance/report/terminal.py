@@ -65,6 +65,8 @@ def _row(name: str, title: str, results: Sequence[Result]) -> Row:
         wanted = set(statuses)
         return sum(result.status in wanted for result in results)
 
+    # What was measured before a case turned out not to apply speaks for nothing.
+    applied = [result for result in results if result.status is not Status.NOT_APPLICABLE]
     return Row(
         id=name,
         title=title,
@@ -73,8 +75,8 @@ def _row(name: str, title: str, results: Sequence[Result]) -> Row:
         warned=count([Status.WARN]),
         failed=count(set(Status) - QUALIFYING),
         not_applicable=count([Status.NOT_APPLICABLE]),
-        worst=max((ratio for result in results for ratio in _ratios(result)), default=None),
-        margin=_margin(results),
+        worst=max((ratio for result in applied for ratio in _ratios(result)), default=None),
+        margin=_margin(applied),
     )
 
 
@@ -124,6 +126,12 @@ def table(lines: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
+def weak(found: Sequence[Row]) -> str:
+    """The sentence on requirements under which a known mistake may pass; "" without any."""
+    named = [row.id for row in found if row.margin is not None and row.margin < REQUIRED_MARGIN]
+    return f"A known mistake may pass here (margin below {REQUIRED_MARGIN:g}): {', '.join(named)}." if named else ""
+
+
 def write_summary(reporter: pytest.TerminalReporter, journal: Journal, path: Path) -> None:
     """Write the summary. ``-q`` leaves out the table, ``-qq`` all but the verdict; ``-v`` lists every failure."""
     assert journal.footer is not None
@@ -138,9 +146,8 @@ def write_summary(reporter: pytest.TerminalReporter, journal: Journal, path: Pat
         reporter.write_line(
             "In error budgets, limit 1. worst: largest error. margin: how far the least rejected mistake is off."
         )
-        weak = [row.id for row in found if row.margin is not None and row.margin < REQUIRED_MARGIN]
-        if weak:
-            reporter.write_line(f"A known mistake may pass here (margin below {REQUIRED_MARGIN:g}): {', '.join(weak)}.")
+        if doubt := weak(found):
+            reporter.write_line(doubt)
     if verbosity >= -1:
         _write_failures(reporter, journal, found, None if verbosity > 0 else SHOWN_PER_REQUIREMENT)
     # A verdict that is no plain pass stands above, in full.

@@ -15,7 +15,18 @@ from typing import Any
 
 from dsv4_conformance.errors import BadInput
 from dsv4_conformance.spec.config_rope import rope
-from dsv4_conformance.spec.config_values import LIMIT, agree, integer, kind, listing, mapping, number, required, shown
+from dsv4_conformance.spec.config_values import (
+    LIMIT,
+    agree,
+    integer,
+    kind,
+    listing,
+    mapping,
+    missing,
+    number,
+    required,
+    shown,
+)
 
 _INTEGERS = (
     "num_hidden_layers",
@@ -71,6 +82,8 @@ def parse(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises BadInput naming the field when one is missing, mistyped or contradictory, or the model is no DeepSeek-V4.
     """
     _check_model(config)
+    if absent := [name for name in (*_INTEGERS, "rms_norm_eps") if config.get(name) is None]:
+        raise missing(*absent)
     fields: dict[str, Any] = {name: integer(name, required(name, config)) for name in _INTEGERS}
     fields["rms_norm_eps"] = number("rms_norm_eps", required("rms_norm_eps", config))
     if fields["rms_norm_eps"] >= 1:

@@ -12,9 +12,12 @@ LIMIT = 2**63
 """No integer of a config reaches it."""
 
 
-def missing(name: str) -> BadInput:
-    """The error for a field that is absent or null."""
-    return BadInput(f"{name} is missing; add it to the config.json (it is never guessed).")
+def missing(*names: str) -> BadInput:
+    """The error for fields that are absent or null."""
+    if len(names) == 1:
+        return BadInput(f"{names[0]} is missing; add it to the config.json (it is never guessed).")
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    return BadInput(f"{listed} are missing; add them to the config.json (they are never guessed).")
 
 
 def required(name: str, config: Mapping[str, Any]) -> Any:

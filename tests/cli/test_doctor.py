@@ -80,14 +80,25 @@ def test_all_problems_are_listed_with_exit_code_1(tmp_path: Path) -> None:
         (("--config", "flahs"), "neither built in (flash, pro, tiny) nor an existing path"),
         (("--config", "flash", "--device", "gfx942"), "device 'gfx942' is unknown; use one of sm90"),
         (("--config", "missing_topk.json"), "index_topk is missing"),
+        (("--config", "missing_two.json"), "index_topk and rms_norm_eps are missing; add them to the config.json"),
         (("--tp", "8"), "Missing option '--config'"),
     ],
 )
 def test_bad_input_is_one_sentence_with_exit_code_2(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "missing_topk.json").write_text(json.dumps({k: v for k, v in flash().items() if k != "index_topk"}))
+    two = {k: v for k, v in flash().items() if k not in ("index_topk", "rms_norm_eps")}
+    (tmp_path / "missing_two.json").write_text(json.dumps(two))
     words = tuple(str(tmp_path / word) if word.endswith(".json") else word for word in words)
     done = doctor(*words)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+# Kills: models that are all called by the folder that their configs were put into.
+def test_a_model_is_called_by_its_folder_or_its_own_file(tmp_path: Path) -> None:
+    path = written(flash(), tmp_path)
+    assert doctor("--config", str(path)).stdout.startswith(f"{tmp_path.name} on ")
+    path.rename(tmp_path / "mine.json")
+    assert doctor("--config", str(tmp_path / "mine.json")).stdout.startswith("mine on ")
 
 
 # Kills: JSON beside text, other numbers than the text has, problems or surfaces left out.
