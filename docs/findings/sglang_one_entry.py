@@ -1,13 +1,17 @@
 """SGLang's Triton decode on lists of one entry: ptxas 12.8.93 takes an address from a register that nobody wrote.
 
-Needs sglang (0.5.14 or newer) and triton alone. Compiles one of the kernel's configurations for Hopper, which needs no
-GPU, and prints the uniform registers that the machine code reads before it writes them. On a Hopper GPU it then decodes
-lists of one entry with that configuration: wrong lse, or an illegal memory access. TRITON_PTXAS_PATH names another
-ptxas; Triton keeps what it compiled, so give it another TRITON_CACHE_DIR too.
+Needs sglang (0.5.14 or newer) and triton 3.6.0 alone; other versions of triton make other code, and show nothing:
+`pip install --no-deps --target DIR triton==3.6.0`, and PYTHONPATH=DIR.
+
+Compiles one of the kernel's configurations for Hopper, which needs no GPU, and prints the uniform registers that the
+machine code reads before it writes them. On a Hopper GPU it then decodes lists of one entry with that configuration:
+wrong lse, or an illegal memory access. TRITON_PTXAS_PATH names another ptxas; Triton keeps what it compiled, so give it
+another TRITON_CACHE_DIR too.
 """
 
 import importlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -130,7 +134,11 @@ def main():
     tuned.configs = [config for config in tuned.configs if config.kwargs == wanted and config.num_warps == 4]
     if not tuned.configs:
         raise SystemExit(f"this release does not tune over {wanted} with 4 warps")
-    print("triton", triton.__version__, "ptxas", triton.knobs.nvidia.ptxas.version)
+    asked, used = os.environ.get("TRITON_PTXAS_PATH"), triton.knobs.nvidia.ptxas.path
+    if asked and not os.path.samefile(used, asked if os.path.exists(asked) else os.devnull):
+        raise SystemExit(f"TRITON_PTXAS_PATH is {asked}, and Triton would use {used}; name a ptxas that runs here")
+    told = subprocess.run([used, "--version"], capture_output=True, text=True, check=True).stdout
+    print("triton", triton.__version__, "ptxas", re.search(r"V([\d.]+)", told)[1])
     for width in (1, 64):
         lines = never_written(machine_code(tuned.fn, tuned.configs[0], width))
         print(f"lists of {width}: {'; '.join(lines) or 'nothing is read before it is written'}")

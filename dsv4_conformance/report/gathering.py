@@ -96,6 +96,12 @@ def name_of(header: Header) -> str:
     return " ".join(filter(None, [adapter(header), build(header), device(header.environment, header.device)]))
 
 
+def suites(header: Header) -> str:
+    """The version of the suites, with their commit where they ran from a checkout, and whether that was modified."""
+    commit, modified = header.environment.commit[:10], header.environment.modified
+    return " ".join(filter(None, [header.version, commit, "modified" if modified else ""]))
+
+
 def build(header: Header) -> str:
     """The adapter's version, with its commit where it has one."""
     identity = header.implementation.identity

@@ -8,6 +8,7 @@ from dsv4_conformance.plugin.ending import Ending
 from dsv4_conformance.plugin.journal import Header, Journal, Result
 from dsv4_conformance.report import escaping
 from dsv4_conformance.report.evidence import contradictions
+from dsv4_conformance.report.gathering import suites
 from dsv4_conformance.report.terminal import HEADINGS, paragraphs, rows, weak
 from dsv4_conformance.status import QUALIFYING, Status
 
@@ -68,7 +69,7 @@ def markdown(journal: Journal) -> str:
     facts = [
         ("implementation", f"{identity['name']} {identity['version']}"),
         ("device", _device(header)),
-        ("versions", f"dsv4-conformance {header.version}, Python {header.environment.python}, {versions}"),
+        ("versions", f"dsv4-conformance {suites(header)}, Python {header.environment.python}, {versions}"),
         ("date", header.started),
         ("finished", footer.finished if footer else "-"),
         ("profile, seed, workers", f"{header.profile}, {header.seed}, {header.workers}"),

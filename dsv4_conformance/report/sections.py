@@ -11,7 +11,7 @@ from typing import Any
 from dsv4_conformance.plugin.journal import Header, WaiverRecord
 from dsv4_conformance.report import escaping
 from dsv4_conformance.report.folding import Run
-from dsv4_conformance.report.gathering import Gathered, build, by_id, day, device, implementation
+from dsv4_conformance.report.gathering import Gathered, build, by_id, day, device, implementation, suites
 from dsv4_conformance.report.kept import Case
 from dsv4_conformance.status import Status
 
@@ -51,7 +51,7 @@ def facts(gathered: Gathered) -> list[Fact]:
         fact("Python", lambda h: h.environment.python),
         fact("platform", lambda h: h.environment.platform),
         fact("CPU cores", lambda h: str(h.environment.cpu_count)),
-        fact("suites", _suites, True),
+        fact("suites", suites, True),
         fact("profile, seed", lambda h: f"{h.profile}, {h.seed}", True),
         fact("started (UTC)", lambda h: day(h.started), True),
         Fact(
@@ -84,11 +84,6 @@ def _package(name: str) -> Callable[[Header], str]:
 
 def _capabilities(header: Header) -> str:
     return ", ".join(dict.fromkeys(gpu.compute_capability for gpu in header.environment.gpus))
-
-
-def _suites(header: Header) -> str:
-    commit, modified = header.environment.commit[:10], header.environment.modified
-    return " ".join(filter(None, [header.version, commit, "modified" if modified else ""]))
 
 
 def _list(value: Any) -> list[Any]:

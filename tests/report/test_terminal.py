@@ -50,3 +50,5 @@ def test_what_does_not_apply_gives_no_figures_and_small_margins_are_named(tmp_pa
     sentence = "A known mistake may pass here (margin below 3): INV-01."
     assert weak(list(found.values())) == sentence and f"\n{sentence}\n" in markdown(journal)
     assert weak([found["INV-02"]]) == ""
+    environment = journal.header.environment
+    assert f"| versions | dsv4-conformance {journal.header.version} {environment.commit[:10]}" in markdown(journal)
