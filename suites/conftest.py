@@ -12,5 +12,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if sys.modules.get("dsv4_conformance.plugin") not in config.pluginmanager.get_plugins():
         raise pytest.UsageError(
             "the plugin of dsv4-conformance is not loaded: install the package (pip install dsv4-conformance), or add "
-            "-p dsv4_conformance.plugin where it is not installed or PYTEST_DISABLE_PLUGIN_AUTOLOAD is set."
+            "-p dsv4_conformance.plugin (and -p xdist for -n) where it is not installed or where "
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD is set."
         )

@@ -19,6 +19,7 @@ from dsv4_conformance.cases.config_families import CONFIG_FAMILIES
 from dsv4_conformance.cases.draws import Draws
 from dsv4_conformance.cases.extent_families import EXTENT_FAMILIES
 from dsv4_conformance.cases.layer_families import LAYER_FAMILIES
+from dsv4_conformance.cases.layer_turns import LAYER_TURNS
 from dsv4_conformance.cases.menus import MENUS, Menu, curated
 from dsv4_conformance.cases.model_families import MODEL_FAMILIES
 from dsv4_conformance.cases.profiles import Size
@@ -216,6 +217,7 @@ FAMILIES: dict[str, Family] = {
     **CONFIG_FAMILIES,
     **EXTENT_FAMILIES,
     **LAYER_FAMILIES,
+    **LAYER_TURNS,
     **MODEL_FAMILIES,
     **PROPERTY_FAMILIES,
     **STATE_FAMILIES,

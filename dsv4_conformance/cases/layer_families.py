@@ -186,11 +186,12 @@ def _layer_ranks(surface: str, size: Size, seed: int) -> Iterator[Case]:
         yield LayerCase(
             surface,
             RATIOS[index % 3],
-            "p0:9+1:130 d0+1",
+            "p0:9+1:130 d0+1 p0:3+1:2",
             geometry=geometry,
             precision=precision,
             quantised=quantised,
             tp=tp,
+            path=("sparse", "paged")[index // 3 % 2],
             seed=seed + index,
         )
 

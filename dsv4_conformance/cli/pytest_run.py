@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from importlib import metadata
@@ -26,7 +27,10 @@ def base_arguments() -> list[str]:
 
 
 def plugin_arguments() -> list[str]:
-    """Load the plugin where no installed distribution announces it, as in a bare checkout on PYTHONPATH."""
+    """Load the plugin where no installed distribution announces it, as in a bare checkout on PYTHONPATH, or where the
+    user has told pytest to load none that is announced; then xdist too, for ``-n``."""
+    if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        return ["-p", PLUGIN, "-p", "xdist"]
     announced = any(point.value == PLUGIN for point in metadata.entry_points(group="pytest11"))
     return [] if announced else ["-p", PLUGIN]
 

@@ -80,6 +80,12 @@ def soak(
         typer.echo("interrupted; go on with the same command and --resume")
         told.summary()
         return ExitCode.FAILED if log.progress.failed else INTERRUPTED
+    except BadInput as error:
+        if not log.progress.statuses:
+            raise
+        told.summary()
+        typer.echo(f"dsv4-conformance: {error}", err=True)
+        return ExitCode.FAILED if log.progress.failed else ExitCode.BAD_INPUT
     told.summary()
     return _code(log.progress)
 

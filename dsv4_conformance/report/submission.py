@@ -26,6 +26,8 @@ from dsv4_conformance.report.stream import JournalFile
 MANIFEST = "submission.json"
 SCHEMA = "dsv4-submission/1"
 JOURNALS, FAULTS = "journals", "faults"
+SIGNATURES = (".sig", ".asc", ".gpg", ".minisig", ".sigstore", ".p7s")
+"""How files end that ssh-keygen, gpg, minisign, sigstore and openssl write beside what they sign."""
 
 
 class SubmittedRun(BaseModel):
@@ -112,7 +114,8 @@ def seal(folder: Path, gathered: Gathered, faults: Sequence[Path]) -> Sealed:
     text = json.dumps(manifest.model_dump(), indent=2, sort_keys=True) + "\n"
     file = folder / MANIFEST
     same = file.is_file() and file.read_text(encoding="utf-8") == text
-    signatures = [] if same else sorted(path for path in folder.glob(f"{MANIFEST}.*") if path.is_file())
+    beside = [] if same else [folder / f"{MANIFEST}{suffix}" for suffix in SIGNATURES]
+    signatures = [path for path in beside if path.is_file()]
     file.write_text(text, encoding="utf-8")
     for signature in signatures:
         signature.unlink()

@@ -23,6 +23,7 @@ from dsv4_conformance.runner.execute import (
     Call,
     Outputs,
     convention_of,
+    raised,
     returned_outputs,
     run_guarded,
     surface_of,
@@ -48,6 +49,18 @@ class Subject:
         self._published: dict[str, Any] = {}
         self._margins: Margins | None = None
         self._notes: dict[str, Any] = {}
+
+    def restart(self) -> None:
+        """Go on with an implementation made anew, for this case alone: nothing is left of what other cases did to it.
+
+        Raises ConformanceFailure if it cannot be made a second time.
+        """
+        made = type(self.implementation)
+        try:
+            self.implementation = made(self.device.type)
+        except Exception as error:
+            told = raised(f"Adapter {made.identity.name!r}", error)
+            raise ConformanceFailure(f"{told.rstrip('.')}, when it was constructed a second time.") from error
 
     def build(self, case: AttentionCase) -> Call:
         """The tensors of an attention case, on this worker's device."""

@@ -198,7 +198,8 @@ class Pool:
     def _died(self, place: int, late: bool = False) -> None:
         worker = self._workers.pop(place)
         worker.process.join(10)
-        if not worker.ready and worker.case is None:
+        unready = not worker.ready and worker.case is None
+        if unready and not self._log.progress.statuses and not self._begun:
             raise BadInput(
                 f"A worker of the soak ended (exit code {worker.process.exitcode}) before it could judge anything; try "
                 "`dsv4-conformance smoke` with this implementation."
@@ -217,6 +218,7 @@ class Pool:
                 self._begun.append(worker.chunk)
             else:
                 self._done(worker)
+        self._between += unready  # one that takes the place of another
         if self._between >= DEATHS_BETWEEN:
             raise BadInput(
                 f"{self._between} workers of the soak ended one after another before they could begin a case "

@@ -189,6 +189,48 @@ def test_a_weight_update_reaches_the_next_replay(subject: Subject, case: LayerCa
         run.do(step, graph_rows=ROWS)
         if step.kind in BATCHES:
             run.judge()
-            sink = sinks(weights_root(case) + place, heads, "special", subject.device)
+            sink = sinks(weights_root(case) + place + 1, heads, "special", subject.device)
             run.session.load_sink(sink)
             run.spec = replace(run.spec, weights=replace(run.spec.weights, attn_sink=sink))
+
+
+@requirement("INV-54", on=LAYER, cases="layer_rank_graphs")
+def test_a_rank_s_graphs_use_its_sinks_of_the_time(subject: Subject, case: LayerCase) -> None:
+    """INV-54: a decode graph and a broken prefill of as many rows, on the first rank and the last, new sinks after each
+    step: each replay uses that rank's sinks of its time."""
+    for rank in (0, case.tp - 1):
+        run = _opened(subject, case.with_(rank=rank), "decode")
+        rows = max(sum(count for _, count in step.parts) for step in steps(case.schedule)) + 1
+        run.graphs[rows] = run.session.capture(rows)
+        prefill = run.session.capture(rows, mode="prefill") if "prefill" in run.convention.graphs else None
+        heads = run.spec.geometry.num_attention_heads
+        for place, step in enumerate(steps(case.schedule)):
+            if prefill is None:
+                run.do(step, graph_rows=rows)
+            else:
+                run.keep(step, (prefill if step.kind == "prefill" else run.graphs[rows]).replay(run.segments(step)))
+            run.judge()
+            sink = sinks(weights_root(case) + place + 1, heads, "special", subject.device)
+            run.session.load_sink(sink)
+            run.spec = replace(run.spec, weights=replace(run.spec.weights, attn_sink=sink))
+
+
+@requirement("INV-92", on=LAYER, cases="layer_rejections")
+def test_a_replay_follows_drafts_that_were_rejected(subject: Subject, case: LayerCase) -> None:
+    """INV-92: what an eager step took back between two replays, tokens and pages, the next replay does not see."""
+    _captured(subject, case).run(graph_rows=ROWS)
+
+
+@requirement("INV-92", on=LAYER, cases="layer_prefill_replays")
+def test_prefill_graphs_of_several_sizes_serve_one_cache_in_turn(subject: Subject, case: LayerCase) -> None:
+    """INV-92: a small one captured first, then a large one; each prefill takes the smallest that fits."""
+    run = _opened(subject, case, "prefill")
+    sizes = [sum(count for _, count in step.parts) for step in steps(case.schedule) if step.kind == "prefill"]
+    graphs = {rows: run.session.capture(rows, mode="prefill") for rows in sorted({min(sizes), max(sizes) + 3})}
+    for step in steps(case.schedule):
+        if step.kind == "prefill":
+            rows = sum(count for _, count in step.parts)
+            run.keep(step, graphs[min(size for size in graphs if size >= rows)].replay(run.segments(step)))
+        else:
+            run.do(step)
+    run.judge()

@@ -72,9 +72,12 @@ def _counted(
 
 @requirement("INV-155", on=LAYER, cases="layer_budgets")
 def test_the_budget_of_a_prefill_changes_no_row(subject: Subject, case: LayerCase) -> None:
-    """INV-155: prefills that are cut into 1, 2, 7 and as many chunks as there are: every row is the definition's."""
+    """INV-155: prefills that are cut into 1, 2, 7 and as many chunks as there are: every row is the definition's, also
+    on the last of two ranks."""
     need_paths(subject, "sparse")
-    LayerRun(subject, case).run()
+    run = LayerRun(subject, case).run()
+    if run.convention.tp is None or 2 in run.convention.tp:
+        LayerRun(subject, case.with_(tp=2, rank=1)).run()
 
 
 @requirement("INV-155", on=LAYER, cases="layer_budgets")

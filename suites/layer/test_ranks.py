@@ -57,18 +57,20 @@ def test_a_rank_s_heads_use_that_rank_s_sinks_at_one_address(subject: Subject, c
 
 @requirement("INV-54", on=LAYER, cases="layer_ranks")
 def test_weights_loaded_late_and_updated_later_reach_the_sinks(subject: Subject, case: LayerCase) -> None:
-    """INV-54: a first step before the weights are there, then two updates: each row uses the sinks of its time."""
-    last = case.with_(rank=case.tp - 1)
-    spec = spec_of(last, subject.device)
-    heads = spec.geometry.num_attention_heads
-    unloaded = replace(spec.weights, attn_sink=torch.zeros(heads, device=subject.device))
-    run = LayerRun(subject, last, spec=replace(spec, weights=unloaded))
-    built = run.sink()
-    for place, step in enumerate(steps(last.schedule)):
-        run.do(step)
-        run.judge()
-        sink = sinks(weights_root(last) + place, heads, "special", subject.device)
-        run.session.load_sink(sink)
-        run.spec = replace(spec, weights=replace(spec.weights, attn_sink=sink))
-        stays = run.sink().data_ptr() == built.data_ptr()
-        subject.expect(stays, "the refreshed sink lies at another address.")
+    """INV-54: a first step before the weights are there, then updates between decodes and prefills, on the first rank
+    and the last: each row uses the sinks of its time."""
+    for rank in (0, case.tp - 1):
+        mine = case.with_(rank=rank)
+        spec = spec_of(mine, subject.device)
+        heads = spec.geometry.num_attention_heads
+        unloaded = replace(spec.weights, attn_sink=torch.zeros(heads, device=subject.device))
+        run = LayerRun(subject, mine, spec=replace(spec, weights=unloaded))
+        built = run.sink()
+        for place, step in enumerate(steps(mine.schedule)):
+            run.do(step)
+            run.judge()
+            sink = sinks(weights_root(mine) + place, heads, "special", subject.device)
+            run.session.load_sink(sink)
+            run.spec = replace(spec, weights=replace(spec.weights, attn_sink=sink))
+            stays = run.sink().data_ptr() == built.data_ptr()
+            subject.expect(stays, "the refreshed sink lies at another address.")

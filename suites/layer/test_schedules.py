@@ -35,6 +35,12 @@ def test_long_lives_give_what_the_definition_gives(subject: Subject, case: Layer
     LayerRun(subject, case).run()
 
 
+@requirement("INV-42", on=LAYER, cases="layer_crowds")
+def test_crowds_give_what_the_definition_gives(subject: Subject, case: LayerCase) -> None:
+    """INV-42: ten sequences in a step, sequences of equal length: every row."""
+    LayerRun(subject, case).run()
+
+
 @requirement("INV-71", on=LAYER, cases="layer_schedules")
 def test_nothing_is_read_that_was_not_written(subject: Subject, case: LayerCase) -> None:
     """INV-71: with NaN in every byte that no sequence owns and in all memory handed out unset, rows stay right."""
@@ -111,10 +117,17 @@ def test_a_shared_prefix_is_continued_as_if_it_were_its_own(subject: Subject, ca
     LayerRun(subject, case).run()
 
 
+@requirement("INV-30", on=LAYER, cases="layer_forks")
+def test_a_prefix_of_a_prefix_is_continued_as_if_it_were_its_own(subject: Subject, case: LayerCase) -> None:
+    """INV-30: a fork of a fork at an earlier page, and a fork at a page whose last tokens were decoded."""
+    LayerRun(subject, case).run()
+
+
 @requirement("INV-80", on=LAYER, cases="layer_prefills")
 def test_layers_of_all_ratios_can_share_one_workspace(subject: Subject, case: LayerCase) -> None:
     """INV-80: C0, C4 and C128 layers take turns, and the workspace grows between them, without harm to any."""
     need_paths(subject, "sparse")
+    subject.restart()  # what earlier cases made grow would not grow again
     runs = [LayerRun(subject, case.with_(ratio=ratio, path="sparse")) for ratio in (0, 4, 128)]
     for place, step in enumerate(steps(case.schedule)):
         for run in runs[place % 3 :] + runs[: place % 3]:

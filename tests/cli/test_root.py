@@ -135,3 +135,12 @@ def test_table_points_at_modules_beside_it() -> None:
         module = target.partition(":")[0]
         assert module.startswith("dsv4_conformance.cli.")
         assert (folder / f"{module.rpartition('.')[2]}.py").is_file()
+
+
+# Kills: a run that pytest refuses because the user loads no plugins by themselves.
+def test_a_user_without_plugin_autoload_can_run(command: Command) -> None:
+    asked = "os.environ['PYTEST_DISABLE_PLUGIN_AUTOLOAD'] = '1'"
+    line = f"import os; {asked}; from dsv4_conformance.cli import main; main()"
+    words = ["run", "--profile", "smoke", "-n", "1", "--results", "here", "--", "-q"]
+    done = command(*words, program=("-c", line))
+    assert done.returncode == 0 and "QUALIFIES" in done.stdout, done.stdout + done.stderr

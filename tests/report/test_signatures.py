@@ -14,12 +14,14 @@ def test_a_signature_goes_with_the_manifest_that_it_signed(tmp_path: Path) -> No
     folder = submit(tmp_path / "sub", made.write(tmp_path / "j.jsonl", RESULTS))
     signature = folder / "submission.json.sig"
     signature.write_text("signed")
+    (folder / "submission.json.bak").write_text("mine")
+    (folder / "submission.json.asc").mkdir()
     gathered, matrices = gather([folder / "journals/A-kernel.jsonl"]), [folder / "faults/1-kill.json"]
     assert seal(folder, gathered, matrices).unsigned == []
     assert signature.read_text() == "signed"
     (folder / "report.md").write_text("another")
     assert seal(folder, gathered, matrices).unsigned == ["submission.json.sig"]
-    assert not signature.exists()
+    assert not signature.exists() and (folder / "submission.json.bak").exists()
 
 
 # Kills: a sealed folder that a plain report has changed, so that verify refuses it.

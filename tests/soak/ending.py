@@ -26,3 +26,15 @@ def once(setup: Setup, pipe: Connection) -> None:
             pipe.send(("start", number, {"surface": "SlotMapping"}))
             pipe.send(("judged", "PASS", "SlotMapping"))
         pipe.send(("done",))
+
+
+def never_again(setup: Setup, pipe: Connection) -> None:
+    """A case ends the first process; those that take its place end before they are ready."""
+    flag = Path(setup.impl)
+    if flag.exists():
+        os._exit(3)
+    flag.touch()
+    pipe.send(("ready",))
+    number, *_ = pipe.recv()[0]
+    pipe.send(("start", number, {"surface": "SlotMapping", "test": "test_it", "case_id": "INV-61-00000001"}))
+    os._exit(9)

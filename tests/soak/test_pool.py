@@ -36,3 +36,14 @@ def test_processes_that_always_end_so_end_the_soak(tmp_path: Path, monkeypatch: 
     with pytest.raises(BadInput, match=r"3 workers of the soak ended one after another .*\(exit code 9\)"):
         runs.run()
     assert log.progress.statuses["NOT_RUN"] == 3 * pool.CHUNK
+
+
+# Kills: failures that are lost because a process in place of another does not start.
+def test_processes_that_cannot_be_replaced_end_the_soak_with_what_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "work", ending.never_again)
+    runs, log = made(tmp_path, 20_000)
+    with pytest.raises(BadInput, match=r"3 workers of the soak ended one after another .*\(exit code 3\)"):
+        runs.run()
+    assert log.progress.statuses["CRASH"] == 1 and log.progress.files

@@ -109,6 +109,25 @@ def test_cases_around_crashes_count(tmp_path: Path) -> None:
     assert f"{counted['CRASH']:,} CRASH, {counted['PASS']:,} PASS" in said and f"{counted['CRASH']} failed" in said
 
 
+# Kills: what was found before, told by nobody, when no process can take the place of one that ended.
+def test_a_soak_that_cannot_go_on_tells_what_it_found(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "from dsv4_conformance.implementations.builtin import Builtin\n\n\n"
+        "class Deadly(Builtin):\n"
+        "    surfaces = {'SlotMapping': Builtin.surfaces['SlotMapping']}\n\n"
+        "    def __init__(self, device):\n"
+        "        super().__init__(device)\n"
+        "        Path('begun').exists() and os._exit(3)\n\n"
+        "    def compressed_slots(self, *given, **named):\n"
+        "        Path('begun').touch()\n"
+        "        os.abort()\n"
+    )
+    code, said = done(tmp_path, "soak", "--impl", "deadly:Deadly", "--device", "cpu", "--cases", "40")
+    assert code == 1 and "1 failed" in said and "died of SIGABRT" in said, said
+    assert "3 workers of the soak ended one after another" in said
+
+
 # Kills: Ctrl-C without a summary, or workers that live on.
 def test_ctrl_c_ends_with_the_summary(tmp_path: Path) -> None:
     process = start(tmp_path, "soak", "--device", "cpu", "--surface", "SlotMapping", "--cases", "1000000")
