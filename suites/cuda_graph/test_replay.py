@@ -56,6 +56,14 @@ def _replay(run: LayerRun, graph: Opened, step: Step) -> None:
         run.do(step)
 
 
+def _update(run: LayerRun, number: int) -> None:
+    """Write the sinks of update ``number``, from 1 on; 0 are those that the layer was opened with."""
+    heads = run.spec.geometry.num_attention_heads
+    sink = sinks(weights_root(run.case) + number, heads, "special", run.device)
+    run.session.load_sink(sink)
+    run.spec = replace(run.spec, weights=replace(run.spec.weights, attn_sink=sink))
+
+
 def _addresses(subject: Subject, graph: Opened) -> dict[str, int]:
     held = graph.addresses()
     subject.expect(isinstance(held, Mapping) and bool(held), "the graph names no address that its kernels hold.")
@@ -184,14 +192,11 @@ def test_a_replay_leaves_memory_alone_and_does_not_wait(subject: Subject, case: 
 def test_a_weight_update_reaches_the_next_replay(subject: Subject, case: LayerCase) -> None:
     """INV-54: new sinks written between two replays are those of the next one."""
     run = _captured(subject, case)
-    heads = run.spec.geometry.num_attention_heads
     for place, step in enumerate(steps(case.schedule)):
         run.do(step, graph_rows=ROWS)
         if step.kind in BATCHES:
             run.judge()
-            sink = sinks(weights_root(case) + place + 1, heads, "special", subject.device)
-            run.session.load_sink(sink)
-            run.spec = replace(run.spec, weights=replace(run.spec.weights, attn_sink=sink))
+            _update(run, place + 1)
 
 
 @requirement("INV-54", on=LAYER, cases="layer_rank_graphs")
@@ -203,16 +208,13 @@ def test_a_rank_s_graphs_use_its_sinks_of_the_time(subject: Subject, case: Layer
         rows = max(sum(count for _, count in step.parts) for step in steps(case.schedule)) + 1
         run.graphs[rows] = run.session.capture(rows)
         prefill = run.session.capture(rows, mode="prefill") if "prefill" in run.convention.graphs else None
-        heads = run.spec.geometry.num_attention_heads
         for place, step in enumerate(steps(case.schedule)):
             if prefill is None:
                 run.do(step, graph_rows=rows)
             else:
                 run.keep(step, (prefill if step.kind == "prefill" else run.graphs[rows]).replay(run.segments(step)))
             run.judge()
-            sink = sinks(weights_root(case) + place + 1, heads, "special", subject.device)
-            run.session.load_sink(sink)
-            run.spec = replace(run.spec, weights=replace(run.spec.weights, attn_sink=sink))
+            _update(run, place + 1)
 
 
 @requirement("INV-92", on=LAYER, cases="layer_rejections")
