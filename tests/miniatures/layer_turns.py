@@ -105,6 +105,26 @@ class OneMetadataForBothGraphs(Layered):
             return graph
 
 
+class OlderPrefillGraphsLoseTheirInput(Layered):
+    """The latest capture of a prefill moves the buffer of tokens; graphs before it go on reading the old one."""
+
+    class made(AttentionLayer):
+        def capture(self, rows: int, mode: str = "decode") -> Any:
+            graph = super().capture(rows, mode)
+            if mode == "prefill":
+                self.__dict__["newest"], static, fill = graph, graph._static, graph._static.fill
+
+                def wrong(segments: Any) -> int:
+                    kept = static.x.clone()
+                    count: int = fill(segments)
+                    if self.__dict__["newest"] is not graph:
+                        static.x.copy_(kept)
+                    return count
+
+                static.fill = wrong
+            return graph
+
+
 class EqualLengthsShareABase(Layered):
     """The base of a request's compressed rows is looked up by its length."""
 

@@ -6,6 +6,7 @@ import torch
 from dsv4_conformance.cases.plan import PlannedCase
 from dsv4_conformance.cli.suite_functions import SuiteFunction
 from dsv4_conformance.errors import ConformanceFailure, NotApplicable
+from dsv4_conformance.implementations.builtin import Builtin
 from dsv4_conformance.runner.session import Session
 from dsv4_conformance.runner.subject import Subject
 from tests.miniatures import layer, layer_state
@@ -102,9 +103,14 @@ def fewest(function: SuiteFunction) -> tuple[PlannedCase, ...]:
 
 
 def rejection(name: str, requirement: str, family: str, most: int | None = None) -> str | None:
+    """``rejection_of`` a layer of the miniatures."""
+    return rejection_of(BOTH[name], requirement, family, most)
+
+
+def rejection_of(adapter: type[Builtin], requirement: str, family: str, most: int | None = None) -> str | None:
     """What the first case that rejects an adapter says; None if it passes all, or the first ``most``."""
     torch.manual_seed(0)
-    session, checked = Session(BOTH[name], "cpu"), 0
+    session, checked = Session(adapter, "cpu"), 0
     for function in suite(requirement, family):
         for case in fewest(function)[:most]:
             subject = Subject(session.implementation, session.device, requirement)
